@@ -47,7 +47,7 @@ func TestForeignText(t *testing.T) {
 	if len(y.Captured) != 2 || y.Captured[0] != g.Value("s") || y.Captured[1] != g.Var("w") {
 		t.Fatalf("captured %v", y.Captured)
 	}
-	if u := g.Uses().Of(g.Value("s")); len(u) != 1 || u[0].Arg != -1 {
+	if u := g.Uses().Of(g.Value("s")); len(u) != 1 || u[0].Arg() != -1 {
 		t.Errorf("uses of %%s: %v", u)
 	}
 }

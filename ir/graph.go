@@ -328,12 +328,15 @@ func (p *Part) number(value, node int) (int, int) {
 	return value, node
 }
 
-// Use is one read of a value, as operand Arg of Node. Arg is -1 for a captured value.
+// Use is one read of a value. There is one for each operand of a graph, so it is small.
 type Use struct {
 	Node    *Node
+	arg     int32
 	Section Section
-	Arg     int
 }
+
+// Arg is the operand of Node that the read is, or -1 for a captured value.
+func (u Use) Arg() int { return int(u.arg) }
 
 // Uses is a snapshot of the readers of all values, by Value.ID. Passes compute it again after
 // edits: one walk costs less than keeping it current.
@@ -365,7 +368,10 @@ func (g *Graph) UsesIn(u *Uses) *Uses {
 	}
 	u.start[values] = sum
 	clear(u.list[min(int(sum), len(u.list)):]) // readers that the graph may not have any more
-	u.list = slices.Grow(u.list[:0], int(sum))[:sum]
+	if cap(u.list) < int(sum) {                // with room for the casts to come
+		u.list = make([]Use, sum, sum+sum/4)
+	}
+	u.list = u.list[:sum]
 	g.InParts(parts, func(k int, p *Part) {
 		at := next[k]
 		p.eachUse(func(v *Value, x Use) {
@@ -380,11 +386,11 @@ func (p *Part) eachUse(f func(*Value, Use)) {
 	for s, n := range p.Nodes {
 		for i, v := range n.In {
 			if v != nil {
-				f(v, Use{n, s, i})
+				f(v, Use{n, int32(i), s})
 			}
 		}
 		for _, v := range n.Captured {
-			f(v, Use{n, s, -1})
+			f(v, Use{n, -1, s})
 		}
 	}
 }

@@ -120,10 +120,10 @@ func (f *viewFinder) found(v *Value, p StridedView) bool {
 	for _, u := range f.uses.Of(v) {
 		n := u.Node
 		switch {
-		case u.Arg < 0:
+		case u.Arg() < 0:
 			return false
-		case f.w.Reads(n, u.Arg, p):
-		case u.Arg != 0 || n.Joins() || !n.Def().Is(View) && !f.w.Moves(n) || !f.passes(n, p):
+		case f.w.Reads(n, u.Arg(), p):
+		case u.Arg() != 0 || n.Joins() || !n.Def().Is(View) && !f.w.Moves(n) || !f.passes(n, p):
 			return false
 		}
 	}
@@ -151,9 +151,9 @@ func (f *viewFinder) route(n *Node, k int) *route {
 	r := &route{from: n, k: k}
 	for _, u := range f.uses.Of(v) {
 		switch {
-		case u.Arg < 0 || f.Shared[u.Node]:
+		case u.Arg() < 0 || f.Shared[u.Node]:
 			return nil
-		case f.w.Reads(u.Node, u.Arg, Whole(v)):
+		case f.w.Reads(u.Node, u.Arg(), Whole(v)):
 			r.readers = append(r.readers, u)
 		case len(r.nodes) == 0 && f.carries(u):
 			r.add(u)
@@ -179,12 +179,12 @@ func (f *viewFinder) route(n *Node, k int) *route {
 func (f *viewFinder) carries(u Use) bool {
 	n := u.Node
 	if n.Def().Is(View) {
-		return u.Arg == 0 && n.Out[0].Next == nil
+		return u.Arg() == 0 && n.Out[0].Next == nil
 	}
-	return (n.Reorders() || n.Joins()) && u.Arg >= 0 && n.Out[0].Next == nil && !f.Shared[n] && f.w.Moves(n)
+	return (n.Reorders() || n.Joins()) && u.Arg() >= 0 && n.Out[0].Next == nil && !f.Shared[n] && f.w.Moves(n)
 }
 
-func (r *route) add(u Use)  { r.nodes, r.args = append(r.nodes, u.Node), append(r.args, u.Arg) }
+func (r *route) add(u Use)  { r.nodes, r.args = append(r.nodes, u.Node), append(r.args, u.Arg()) }
 func (r *route) end() *Node { return r.nodes[len(r.nodes)-1] }
 func (r *route) cut()       { r.nodes, r.args = r.nodes[:len(r.nodes)-1], r.args[:len(r.args)-1] }
 
@@ -214,7 +214,7 @@ func (f *viewFinder) views(r *route) []StridedView {
 		return nil
 	}
 	for _, u := range r.readers {
-		if !f.w.Reads(u.Node, u.Arg, p) {
+		if !f.w.Reads(u.Node, u.Arg(), p) {
 			return nil
 		}
 	}

@@ -348,7 +348,7 @@ func (l *Lowerer) outlives(v *ir.Value) bool {
 		return true
 	}
 	for _, u := range l.uses.Of(v) {
-		if partOf[u.Section] != l.at || u.Node.Def().Is(ir.View) && u.Arg == 0 && l.outlives(u.Node.Out[0]) {
+		if partOf[u.Section] != l.at || u.Node.Def().Is(ir.View) && u.Arg() == 0 && l.outlives(u.Node.Out[0]) {
 			return true
 		}
 	}

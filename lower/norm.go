@@ -159,7 +159,7 @@ func (l *Lowerer) lowerNormEpilogue(n, added *ir.Node, rest []*ir.Node) bool {
 func (l *Lowerer) signsRead(v *ir.Value) bool {
 	norm, _ := l.p.Target.Caps().NormOfRelu(v)
 	return norm != nil && l.p.Target.Caps().NormOf(norm).Signs && slices.ContainsFunc(l.uses.Of(v), func(u ir.Use) bool {
-		return u.Node.Why.Launch > 0 && u.Node.Why.Has(ir.MarkReadsSigns) && u.Node.OperandDef(u.Arg).Sign
+		return u.Node.Why.Launch > 0 && u.Node.Why.Has(ir.MarkReadsSigns) && u.Node.OperandDef(u.Arg()).Sign
 	})
 }
 

@@ -273,7 +273,7 @@ func (a *assigner) copiedLow(v *ir.Value) bool {
 		return false
 	}
 	for _, u := range a.uses.Of(v) {
-		if a.class(u.Node, u.Arg) == ir.Low {
+		if a.class(u.Node, u.Arg()) == ir.Low {
 			return true
 		}
 	}

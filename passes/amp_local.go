@@ -150,7 +150,7 @@ func (a *assigner) promotes(n *ir.Node, i int) bool {
 // promotedOutside reports whether a node outside of v's cluster promotes v.
 func (a *assigner) promotedOutside(v *ir.Value) bool {
 	return slices.ContainsFunc(a.uses.Of(v), func(u ir.Use) bool {
-		return !sameCluster(v, u.Node) && a.promotes(u.Node, u.Arg)
+		return !sameCluster(v, u.Node) && a.promotes(u.Node, u.Arg())
 	})
 }
 

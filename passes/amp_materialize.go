@@ -337,7 +337,7 @@ func (r *materializer) leave(n *ir.Node) error {
 func (r *materializer) readOutside(v *ir.Value) bool {
 	wide := r.returnsWide(v)
 	return slices.ContainsFunc(r.uses.Of(v), func(u ir.Use) bool {
-		return !sameCluster(v, u.Node) && (!wide || r.readAs(u.Node, u.Arg) != ir.F32)
+		return !sameCluster(v, u.Node) && (!wide || r.readAs(u.Node, u.Arg()) != ir.F32)
 	})
 }
 

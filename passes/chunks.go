@@ -92,7 +92,7 @@ func (h *head) refused(blocks int) string {
 	for _, u := range h.uses.Of(z) {
 		switch {
 		case u.Node == h.loss:
-		case u.Node.Op == ir.OpCrossEntropyGrad && u.Arg == 0 && u.Section == ir.Backward:
+		case u.Node.Op == ir.OpCrossEntropyGrad && u.Arg() == 0 && u.Section == ir.Backward:
 			d := &headGrad{n: u.Node}
 			if other := d.find(h.uses, d.n.Out[0]); other != nil {
 				return other.String() + " reads the gradient of the logits"
@@ -144,7 +144,7 @@ func (d *headGrad) find(uses *ir.Uses, v *ir.Value) *ir.Value {
 			if other := d.find(uses, n.Out[0]); other != nil {
 				return other
 			}
-		case n.Op == ir.OpMatmul && u.Arg == 0 && !n.Flag("ta") && n.In[1].Type.Shape.Rank() == 2:
+		case n.Op == ir.OpMatmul && u.Arg() == 0 && !n.Flag("ta") && n.In[1].Type.Shape.Rank() == 2:
 			d.rows = append(d.rows, n)
 		case n.Op == ir.OpMatmul && v.Type.Shape.Rank() == 2 && n.Flag("ta") && !n.Flag("tb"):
 			d.weights = append(d.weights, n)

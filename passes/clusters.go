@@ -318,7 +318,7 @@ func (m *planner) spreadPool(v *ir.Value) bool { return m.spread(v) && !v.Def.De
 // taps reports whether only the number of its tap is stored, in a byte, of each position in v.
 func (m *planner) taps(v *ir.Value) bool {
 	uses := m.uses.Of(v)
-	return len(uses) == 1 && uses[0].Arg == 1 && len(uses[0].Node.Out) > 0 && m.spreadPool(uses[0].Node.Out[0])
+	return len(uses) == 1 && uses[0].Arg() == 1 && len(uses[0].Node.Out) > 0 && m.spreadPool(uses[0].Node.Out[0])
 }
 
 // stepOf identifies the step that runs n: of its launch, otherwise of its cluster, otherwise of n
@@ -413,7 +413,7 @@ func (m *planner) lowOnlyIn(by *ir.Node, v *ir.Value) bool {
 			if m.sec[n.ID] != m.sec[by.ID] || m.out[x.ID] && (m.form[x.ID] == narrowed || m.form[x.ID] == rewidened) || !m.lowOnlyIn(by, x) {
 				return false
 			}
-		case shares(n) || m.requiredDType(n, u.Arg) == m.low || m.movesLow(n) || m.follows(n, u.Arg) || m.form[v.ID] != asStored:
+		case shares(n) || m.requiredDType(n, u.Arg()) == m.low || m.movesLow(n) || m.follows(n, u.Arg()) || m.form[v.ID] != asStored:
 			return false
 		}
 	}

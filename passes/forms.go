@@ -81,7 +81,7 @@ func (m *planner) wanted(v *ir.Value) bool {
 	m.wants[v] = m.out[v.ID] || slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool {
 		moves := m.carries(u.Node) || shares(u.Node) || u.Node.Op == ir.OpCast && m.src[u.Node.Out[0].ID] != m.low
 		inside := sameCluster(v, u.Node) && u.Node.Def().Elem != nil && !m.leaves(v.Def, v)
-		return m.class(u.Node, u.Arg) == ir.Fixed && u.Node.Op != ir.OpCast || (moves || inside) && slices.ContainsFunc(u.Node.Out, m.wanted)
+		return m.class(u.Node, u.Arg()) == ir.Fixed && u.Node.Op != ir.OpCast || (moves || inside) && slices.ContainsFunc(u.Node.Out, m.wanted)
 	})
 	return m.wants[v]
 }

@@ -186,7 +186,7 @@ func (j *idleRules) holds(s ir.Section, n *ir.Node, pin ir.Pin) string {
 	case t.class == ir.Fixed:
 		return fmt.Sprintf("no policy decides the dtype of %s = %s", v, n.Def().Name)
 	case pin == ir.PinLow:
-		if t.class == ir.Low && !j.a.out[v.ID] && !slices.ContainsFunc(j.a.uses.Of(v), func(u ir.Use) bool { return j.a.class(u.Node, u.Arg) != ir.Low }) {
+		if t.class == ir.Low && !j.a.out[v.ID] && !slices.ContainsFunc(j.a.uses.Of(v), func(u ir.Use) bool { return j.a.class(u.Node, u.Arg()) != ir.Low }) {
 			return fmt.Sprintf("%s = %s computes in %s without it, and all that reads it does", v, n.Def().Name, j.a.low)
 		}
 	case t.class == ir.Keep && (!low || j.a.p.Eager || t.kept32()):

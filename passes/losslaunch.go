@@ -70,7 +70,7 @@ func (f *launchFinder) ownGradient(n *ir.Node) *ir.Node {
 	}
 	var list []*ir.Node
 	for _, u := range f.uses.Of(n.In[0]) {
-		if m := u.Node; u.Arg == 0 && m.Def().GradOf == n.Op && sameLoss(n, m) && f.alone(m) && inMicro(f.at(m).section) && inMicro(f.at(n).section) {
+		if m := u.Node; u.Arg() == 0 && m.Def().GradOf == n.Op && sameLoss(n, m) && f.alone(m) && inMicro(f.at(m).section) && inMicro(f.at(n).section) {
 			list = append(list, m)
 		}
 	}

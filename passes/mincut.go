@@ -340,9 +340,9 @@ func (m *planner) copied(v *ir.Value) (all requirements) {
 			for _, o := range n.Out {
 				all |= m.copied(o)
 			}
-		case m.requiredDType(n, u.Arg) == m.low && m.low != ir.F32 || m.movesLow(n):
+		case m.requiredDType(n, u.Arg()) == m.low && m.low != ir.F32 || m.movesLow(n):
 			all |= readByLow
-		case m.follows(n, u.Arg):
+		case m.follows(n, u.Arg()):
 			all |= readByOther
 		default:
 			all |= readByF32
@@ -404,7 +404,7 @@ func (m *planner) computedFrom(v *ir.Value) bool {
 	m.computes[v] = slices.ContainsFunc(m.uses.Of(v), func(u ir.Use) bool {
 		d := u.Node.Def()
 		switch {
-		case m.formCast(u.Node) || m.requiredDType(u.Node, u.Arg) != ir.Invalid:
+		case m.formCast(u.Node) || m.requiredDType(u.Node, u.Arg()) != ir.Invalid:
 			return false
 		case d.Is(ir.Moves) && d.Elem == nil:
 			return slices.ContainsFunc(u.Node.Out, m.computedFrom)

@@ -44,7 +44,7 @@ func (f *launchFinder) sibling(n *ir.Node, operand int) *ir.Node {
 	var list []*ir.Node
 	for _, u := range f.uses.Of(n.In[operand]) {
 		m := u.Node
-		if u.Arg == operand && m.In[0] != n.In[0] && sameNorm(m, n) && f.alone(m) && f.at(m).section == f.at(n).section {
+		if u.Arg() == operand && m.In[0] != n.In[0] && sameNorm(m, n) && f.alone(m) && f.at(m).section == f.at(n).section {
 			list = append(list, m)
 		}
 	}

@@ -74,7 +74,7 @@ func (m *planner) formsOf(v *ir.Value, forms []plan.Choice) []plan.Choice {
 	}
 	for _, u := range m.uses.Of(v) {
 		if !m.sharesTensor(u.Node) {
-			forms = append(forms, m.stored(u.Node, u.Arg, v))
+			forms = append(forms, m.stored(u.Node, u.Arg(), v))
 			continue
 		}
 		for _, o := range u.Node.Out {

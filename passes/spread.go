@@ -15,7 +15,7 @@ func (f *launchFinder) spreadImages() (count int) {
 			continue
 		}
 		for _, u := range f.uses.Of(n.Out[0]) {
-			ok = ok && f.requiredDType(u.Node, u.Arg) == ir.Invalid
+			ok = ok && f.requiredDType(u.Node, u.Arg()) == ir.Invalid
 		}
 		if ok {
 			n.Why.Marks |= ir.MarkSpread

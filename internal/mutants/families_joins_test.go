@@ -233,7 +233,7 @@ func joinRounded(s *subject, add adder) {
 					if v.Type.DType == d {
 						continue
 					}
-					add(r, operand(r, u.Arg, func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
+					add(r, operand(r, u.Arg(), func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
 						y := m.copied(x, old, func(y *ir.Node) bool {
 							y.In[i] = m.through(x, y.In[i], d)
 							return true
@@ -242,7 +242,7 @@ func joinRounded(s *subject, add adder) {
 					}), "%s of a %s whose part %s went through %s", r.Name(), n.Out[0], v, d)
 				}
 				if n.Out[0].Type.DType == ir.F32 {
-					add(r, operand(r, u.Arg, func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
+					add(r, operand(r, u.Arg(), func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
 						y := m.copied(x, old, func(y *ir.Node) bool {
 							y.Attrs = y.Attrs.With("out", d)
 							return true

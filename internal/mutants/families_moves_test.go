@@ -56,7 +56,7 @@ func moveRoundedOnce(s *subject, add adder) {
 					if o.Type.DType == d {
 						continue
 					}
-					add(u.Node, operand(u.Node, u.Arg, func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
+					add(u.Node, operand(u.Node, u.Arg(), func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
 						y := m.copied(x, old, func(y *ir.Node) bool {
 							y.In[0] = m.as(x, y.In[0], d)
 							return y.In[0] != nil
@@ -123,7 +123,7 @@ func moveAnother(s *subject, add adder) {
 		for _, o := range n.Out {
 			for _, u := range s.uses.Of(o) {
 				for _, c := range changes {
-					add(u.Node, operand(u.Node, u.Arg, func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
+					add(u.Node, operand(u.Node, u.Arg(), func(m *mutant, x *ir.Node, old *ir.Value) *ir.Value {
 						return m.as(x, m.copied(x, old, func(y *ir.Node) bool { return c.edit(m, x, y) }), old.Type.DType)
 					}), "%s reads another %s of %s, %s", u.Node.Name(), n.Op, v, c.text)
 				}

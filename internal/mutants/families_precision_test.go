@@ -159,7 +159,7 @@ func castRemoved(s *subject, add adder) {
 			return m.repair()
 		}, "removed")
 		for _, u := range s.uses.Of(n.Out[0]) {
-			add(n, func(m *mutant) bool { return reads(u.Node, u.Arg, n.In[0])(m) && m.repair() }, "removed for %s", u.Node.Name())
+			add(n, func(m *mutant) bool { return reads(u.Node, u.Arg(), n.In[0])(m) && m.repair() }, "removed for %s", u.Node.Name())
 		}
 	}
 }

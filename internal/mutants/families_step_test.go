@@ -74,7 +74,7 @@ func joins(s *subject, add adder) {
 		for i, v := range n.In {
 			add(n, reads(n, i, n.In[1-i]), "without %s", v)
 			for _, u := range s.uses.Of(n.Out[0]) {
-				add(n, reads(u.Node, u.Arg, v), "%s reads %s alone", u.Node.Name(), v)
+				add(n, reads(u.Node, u.Arg(), v), "%s reads %s alone", u.Node.Name(), v)
 			}
 		}
 	}
@@ -372,7 +372,7 @@ func contribution(s *subject, add adder) {
 			}
 			for _, u := range s.uses.Of(n.Out[0]) {
 				if v.Type == n.Out[0].Type {
-					add(n, reads(u.Node, u.Arg, v), "%s reads %s alone", u.Node.Name(), v)
+					add(n, reads(u.Node, u.Arg(), v), "%s reads %s alone", u.Node.Name(), v)
 				}
 			}
 		}
@@ -446,7 +446,7 @@ func stale(s *subject, add adder) {
 					m.drop(x)
 					at := slices.Index(m.g.Body[ir.Update], y) + 1
 					m.g.Body[ir.Update] = slices.Insert(m.g.Body[ir.Update], at, x)
-					return reads(u.Node, u.Arg, w.Out[0])(m)
+					return reads(u.Node, u.Arg(), w.Out[0])(m)
 				}, "%s after its write", v)
 			}
 		}

@@ -449,16 +449,16 @@ func (g *gradients) shownLoss(guard *guard, t *skipGroup, l *ir.Value) bool {
 	}
 	for _, u := range g.p.uses.Of(l) {
 		results := u.Node.Out
-		if u.Arg >= 0 {
-			results = u.Node.ResultsOf(u.Arg)
+		if u.Arg() >= 0 {
+			results = u.Node.ResultsOf(u.Arg())
 		}
 		for _, v := range results {
 			switch {
 			case v.Next != nil:
-				if guard.next[v.Next.ID] == v && guard.shows(t, v.Next) || u.Arg == 1 && u.Node.Op == ir.OpAccumTree && g.shownLoss(guard, t, v) {
+				if guard.next[v.Next.ID] == v && guard.shows(t, v.Next) || u.Arg() == 1 && u.Node.Op == ir.OpAccumTree && g.shownLoss(guard, t, v) {
 					return true
 				}
-			case u.Arg >= 0 && len(results) == 1 && v.Type == ir.T(ir.F32) && u.Node.Keeps(u.Arg) && g.shownLoss(guard, t, v):
+			case u.Arg() >= 0 && len(results) == 1 && v.Type == ir.T(ir.F32) && u.Node.Keeps(u.Arg()) && g.shownLoss(guard, t, v):
 				return true
 			}
 		}

@@ -215,10 +215,10 @@ func (g *guard) showsIn(checks values, v *ir.Value, shows func(w *ir.Value) bool
 		return true
 	}
 	for _, u := range g.p.uses.Of(v) {
-		if u.Arg < 0 || u.Node.Def().Is(ir.Writer) || !u.Node.Keeps(u.Arg) {
+		if u.Arg() < 0 || u.Node.Def().Is(ir.Writer) || !u.Node.Keeps(u.Arg()) {
 			continue
 		}
-		if !slices.ContainsFunc(u.Node.ResultsOf(u.Arg), func(w *ir.Value) bool { return w.Type.DType.Float() && !shows(w) }) {
+		if !slices.ContainsFunc(u.Node.ResultsOf(u.Arg()), func(w *ir.Value) bool { return w.Type.DType.Float() && !shows(w) }) {
 			return true
 		}
 	}

@@ -192,7 +192,7 @@ func (g *guard) level(n *ir.Node, acc *ir.Value) {
 
 // partial reports whether another level reads what this one writes.
 func (g *guard) partial(n *ir.Node) bool {
-	return slices.ContainsFunc(g.p.uses.Of(n.Out[0]), func(u ir.Use) bool { return u.Arg >= 0 && u.Node.Op == ir.OpAccumTree })
+	return slices.ContainsFunc(g.p.uses.Of(n.Out[0]), func(u ir.Use) bool { return u.Arg() >= 0 && u.Node.Op == ir.OpAccumTree })
 }
 
 // takesUnseen is a micro-batch that some Inf or NaN drops, but not one in v, which is summed; -1 if
@@ -459,7 +459,7 @@ func (g *guard) showsNaN(t *skipGroup, v *ir.Value) bool {
 		return true
 	}
 	for _, u := range g.p.uses.Of(v) {
-		if u.Arg >= 0 && !u.Node.Def().Is(ir.Writer) && len(u.Node.ResultsOf(u.Arg)) == 1 && u.Node.HandsOn(u.Arg, ir.NaN) == ir.NaN && g.showsNaN(t, u.Node.ResultsOf(u.Arg)[0]) {
+		if u.Arg() >= 0 && !u.Node.Def().Is(ir.Writer) && len(u.Node.ResultsOf(u.Arg())) == 1 && u.Node.HandsOn(u.Arg(), ir.NaN) == ir.NaN && g.showsNaN(t, u.Node.ResultsOf(u.Arg())[0]) {
 			return true
 		}
 	}
