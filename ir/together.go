@@ -64,13 +64,15 @@ func (p *Part) Len() int {
 	return sum
 }
 
-// Parts divides the nodes, in their order, into a part for each processor, at most four: one for a
-// small graph. Parts have about as many operands and results.
+// Parts divides the nodes, in their order, into two parts for each processor, at most eight: one for a
+// small graph, or for one processor. Parts have about as many operands and results. There are two
+// because one part may take longer than another; processors then share the rest.
 func (g *Graph) Parts() []Part {
-	count := min(runtime.GOMAXPROCS(0), 4)
-	if count == 1 || g.Small() {
+	processors := runtime.GOMAXPROCS(0)
+	if processors == 1 || g.Small() {
 		return []Part{g.Body}
 	}
+	count := min(2*processors, 8)
 	parts := make([]Part, count)
 	var weight [NumSections]int
 	sum, before := 0, 0

@@ -18,7 +18,7 @@ func TestSelect(t *testing.T) {
 		}
 	}
 	g := b.Graph()
-	if b.Err() != nil || len(g.Parts()) != 3 {
+	if b.Err() != nil || len(g.Parts()) != 6 {
 		t.Fatalf("%d parts, error %v", len(g.Parts()), b.Err())
 	}
 	is := func(s Section, n *Node) bool { return n.Op == OpExp && s != Forward }
