@@ -10,12 +10,14 @@ func (m *Model) Body(g *Graph, opsets map[string]int64) *Model {
 	return &b
 }
 
-// Called is a function as a graph, for a call with these attributes; its inputs and
-// outputs have no types.
+// Called is a function as a graph, for the call n; its inputs, without those that the call leaves
+// out, and its outputs have no types.
 func (f *Function) Called(n *Node) *Graph {
-	g := &Graph{Name: f.Name, Nodes: resolved(f.Nodes, n.attributes(f))}
-	for _, x := range f.In {
-		g.Inputs = append(g.Inputs, &Info{Name: x})
+	g := &Graph{Name: f.Name, Nodes: f.called(n)}
+	for i, x := range f.In {
+		if i < len(n.In) && n.In[i] != "" {
+			g.Inputs = append(g.Inputs, &Info{Name: x})
+		}
 	}
 	for _, y := range f.Out {
 		g.Outputs = append(g.Outputs, &Info{Name: y})

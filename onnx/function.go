@@ -32,7 +32,7 @@ func (im *importer) call(f *Function, c *call) error {
 			s.vals[f.In[i]] = v
 		}
 	}
-	if err := im.nodes(resolved(f.Nodes, c.n.attributes(f)), s); err != nil {
+	if err := im.nodes(f.called(c.n), s); err != nil {
 		return fmt.Errorf("function %q: %w", f.Name, err)
 	}
 	for i, name := range c.n.Out {
@@ -48,13 +48,33 @@ func (im *importer) call(f *Function, c *call) error {
 	return nil
 }
 
-// resolved are the nodes of a function with what a call gives in the place of
-// references to its attributes; one that is not given leaves the node's default.
-func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
+// called are the nodes of a function as the call n has them: with what it gives in the place of
+// references to attributes, and without the operands that it leaves out.
+func (f *Function) called(n *Node) []*Node {
+	absent := map[string]bool{}
+	for i, name := range f.In {
+		if i >= len(n.In) || n.In[i] == "" {
+			absent[name] = true
+		}
+	}
+	return resolved(f.Nodes, n.attributes(f), absent)
+}
+
+// resolved are the nodes of a function with attributes of a call and without its absent operands;
+// an attribute that is not given leaves the node's default.
+func resolved(nodes []*Node, given map[string]*Attribute, absent map[string]bool) []*Node {
 	out := make([]*Node, len(nodes))
 	for i, n := range nodes {
 		c := *n
 		c.Attrs = nil
+		if slices.ContainsFunc(n.In, func(name string) bool { return absent[name] }) {
+			c.In = slices.Clone(n.In)
+			for k, name := range c.In {
+				if absent[name] {
+					c.In[k] = ""
+				}
+			}
+		}
 		for _, a := range n.Attrs {
 			if a.Ref != "" {
 				g := given[a.Ref]
@@ -66,7 +86,7 @@ func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
 				a = &x
 			} else if a.G != nil {
 				x, g := *a, *a.G
-				g.Nodes = resolved(g.Nodes, given)
+				g.Nodes = resolved(g.Nodes, given, absent)
 				x.G = &g
 				a = &x
 			}
@@ -78,13 +98,13 @@ func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
 }
 
 // Inlined is what a node becomes that calls one of the model's functions: its nodes,
-// with the call's attributes; nil where the node calls none.
+// as the call has them; nil where the node calls none.
 func (m *Model) Inlined(n *Node) (f *Function, nodes []*Node) {
 	im := &importer{m: m}
 	if f = im.function(n); f == nil {
 		return nil, nil
 	}
-	return f, resolved(f.Nodes, n.attributes(f))
+	return f, f.called(n)
 }
 
 // attributes are those of a call of f.

@@ -9,11 +9,25 @@ import (
 
 // own are operands that may be of another type than the first floating-point one, from
 // an operand on and from an opset on: Operators.md of github.com/onnx/onnx.
-var own = map[string]struct {
+type own struct {
 	from  int
 	opset int64
-}{
-	"Resize": {1, 10}, "Upsample": {1, 9}, "BatchNormalization": {1, 15}, "Dropout": {1, 12}, "Pow": {1, 12}, "CastLike": {0, 15}, "OneHot": {0, 9}, "If": {0, 1}, "Loop": {0, 1}, "Scan": {0, 1},
+	wide  bool // it stays f32 in a node that computes in 16 bits
+}
+
+var owns = map[string][]own{
+	"Resize": {{1, 10, true}}, "Upsample": {{1, 9, true}}, "BatchNormalization": {{3, 14, true}, {1, 15, true}}, "Dropout": {{1, 12, true}},
+	"Pow": {{1, 12, false}}, "CastLike": {{0, 15, false}}, "OneHot": {{0, 9, false}}, "If": {{0, 1, false}}, "Loop": {{0, 1, false}}, "Scan": {{0, 1, false}},
+}
+
+// free reports whether operand k of an operator may have a type of its own.
+func free(op string, k int, opset int64) (own own, is bool) {
+	for _, o := range owns[op] {
+		if k >= o.from && opset >= o.opset {
+			return o, true
+		}
+	}
+	return own, false
 }
 
 // Check is the error of a model whose nodes have operands of types that do not fit
@@ -35,10 +49,9 @@ func (u *unit) check() error {
 			continue
 		}
 		first, where := ir.Invalid, ""
-		free, some := own[n.Op]
 		for k, name := range n.In {
 			d := u.x.Types[name].DType
-			if some && k >= free.from && opset >= free.opset || !d.Float() {
+			if _, some := free(n.Op, k, opset); some || !d.Float() {
 				continue
 			}
 			if first == ir.Invalid {

@@ -301,17 +301,8 @@ func (p *convertPlan) allowed(n *onnx.Node, i int) bool {
 
 // stays reports whether an operand stays f32 although its node computes in 16 bits.
 func (p *convertPlan) stays(n *onnx.Node, i int) bool {
-	switch n.Op {
-	case "Resize":
-		return i > 0
-	case "Upsample":
-		return i == 1
-	case "BatchNormalization":
-		return i > 0 && p.opset >= 15 || i > 2 && p.opset >= 14
-	case "Dropout":
-		return i == 1
-	}
-	return false
+	o, own := free(n.Op, i, p.opset)
+	return own && o.wide
 }
 
 // index finds where values come from and which must stay as they are.

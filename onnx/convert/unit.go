@@ -82,9 +82,9 @@ func (s *units) add(u *unit, depth int) {
 
 // function is what node i of u calls. All calls must give operands of the same types.
 func (s *units) function(u *unit, i int, n *onnx.Node, f *onnx.Function, depth int) *function {
-	var types []ir.DType
-	for _, name := range n.In {
-		types = append(types, u.x.Types[name].DType)
+	types := make([]ir.DType, len(f.In)) // Invalid: left out
+	for i, name := range n.In[:min(len(n.In), len(f.In))] {
+		types[i] = u.x.Types[name].DType
 	}
 	if have := s.functions[f]; have != nil {
 		if !slices.Equal(have.types, types) && have.why == "" {

@@ -1,0 +1,79 @@
+package onnx_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"ampc"
+)
+
+// converted converts a model to f16, runs it beside the source and reads it again.
+func converted(t *testing.T, model msg) *ampc.ConvertReport {
+	t.Helper()
+	in := save(t, model)
+	r, err := ampc.ConvertONNX(context.Background(), in, filepath.Join(filepath.Dir(in), "out.onnx"), ampc.ConvertOptions{Policy: ampc.MixedF16(), MaxError: 5e-3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Statistics of a BatchNormalization may stay f32 from opset 14 on, its scale and bias from 15 on:
+// what is written is valid in each, and the norm between two convolutions is in 16 bits.
+func TestConvertBatchNormalization(t *testing.T) {
+	weights := func(name string) msg { return tensorOf(name, []int64{16, 16, 3, 3}, ramp(16*16*9, 0.01, 0.02)...) }
+	pads := intsAttr("pads", 1, 1, 1, 1)
+	g := msg(nil).raw(1, nodeOf("Conv", []string{"x", "w"}, []string{"c"}, pads)).
+		raw(1, nodeOf("BatchNormalization", []string{"c", "scale", "bias", "mean", "var"}, []string{"n"})).
+		raw(1, nodeOf("Conv", []string{"n", "v"}, []string{"y"}, pads)).
+		raw(5, weights("w")).raw(5, weights("v")).
+		raw(11, infoOf("x", 1, 2, 16, 16, 16)).raw(12, infoOf("y", 1, 2, 16, 16, 16))
+	for _, name := range []string{"scale", "bias", "mean", "var"} {
+		g = g.raw(5, tensorOf(name, []int64{16}, ramp(16, 1, 0.1)...))
+	}
+	for _, n := range []int64{9, 13, 14, 15, 17} {
+		if r := converted(t, opset(n, g)); r.Low != 3 {
+			t.Errorf("opset %d: %d nodes in 16 bits, want 3: %v", n, r.Low, r.Kept)
+		}
+	}
+}
+
+// A call of a function may leave operands out, at the end or between others: nodes in the function
+// that read them have no such operand.
+func TestFunctionWithoutOperand(t *testing.T) {
+	square := msg(nil).str(1, "value").raw(5, tensorOf("", []int64{64, 64}, ramp(64*64, 0.02, 0.01)...)).num(20, 4)
+	f := msg(nil).str(1, "F").str(10, "mine").str(4, "a").str(4, "least").str(4, "most").str(5, "c").
+		raw(7, nodeOf("Constant", nil, []string{"w"}, square)).raw(7, nodeOf("MatMul", []string{"a", "w"}, []string{"p"})).
+		raw(7, nodeOf("Clip", []string{"p", "least", "most"}, []string{"c"})).raw(9, msg(nil).num(2, 17))
+	for _, operands := range [][]string{{"x"}, {"x", ""}, {"x", "", "k"}, {"x", "k"}, {"x", "", ""}} {
+		g := msg(nil).raw(1, nodeOf("F", operands, []string{"y"}).str(7, "mine")).raw(5, tensorOf("k", nil, 0.5)).
+			raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64))
+		model := modelOf(g).raw(8, msg(nil).str(1, "mine").num(2, 1)).raw(25, f)
+		if r := converted(t, model); r.Low == 0 || r.Weights == 0 {
+			t.Errorf("%q: %d nodes and %d weights in 16 bits: %v", operands, r.Low, r.Weights, r.Kept)
+		}
+		s, err := ampc.OpenONNX(save(t, model), ampc.ONNXRun{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		x := make([]float32, 64*64)
+		for i := range x {
+			x[i] = float32(i%64) / 16
+		}
+		out, err := s.Run(context.Background(), ampc.Feed{"x": x})
+		if err != nil {
+			t.Fatalf("%q: %v", operands, err)
+		}
+		got := out.Tensors["y"].Floats()
+		least, most := slices.Min(got), slices.Max(got)
+		if bounded := len(operands) == 3 && operands[2] == "k"; most == 0.5 != bounded {
+			t.Errorf("%q: the most is %g", operands, most)
+		}
+		if bounded := len(operands) > 1 && operands[1] == "k"; least == 0.5 && !bounded {
+			t.Errorf("%q: the least is %g", operands, least)
+		}
+	}
+}
