@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/ir"
+	"ampc/ir/eval"
 )
 
 // converted converts a model to f16, runs it beside the source and reads it again.
@@ -74,6 +76,29 @@ func TestFunctionWithoutOperand(t *testing.T) {
 		}
 		if bounded := len(operands) > 1 && operands[1] == "k"; least == 0.5 && !bounded {
 			t.Errorf("%q: the least is %g", operands, least)
+		}
+	}
+}
+
+// Sums of squares near 1e4 are products in some models: they stay f32, and what is computed of them.
+func TestConvertSumsOfSquares(t *testing.T) {
+	self := nodeOf("Einsum", []string{"x", "x"}, []string{"s"}, msg(nil).str(1, "equation").str(4, "ni,ni->n").num(20, 3))
+	byOnes := nodeOf("MatMul", []string{"q", "ones"}, []string{"s"})
+	for name, nodes := range map[string][]msg{
+		"einsum": {self},
+		"mul":    {nodeOf("Mul", []string{"x", "x"}, []string{"q"}), byOnes},
+		"pow":    {nodeOf("Pow", []string{"x", "two"}, []string{"q"}), byOnes},
+	} {
+		g := msg(nil).raw(5, tensorOf("ones", []int64{64}, ramp(64, 1, 0)...)).raw(5, tensorOf("two", nil, 2)).
+			raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 0.5, 0.1)...)).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64))
+		for _, n := range append(nodes, nodeOf("Sqrt", []string{"s"}, []string{"r"}), nodeOf("Div", []string{"r", "k"}, []string{"d"}), nodeOf("MatMul", []string{"w", "d"}, []string{"y"})) {
+			g = g.raw(1, n)
+		}
+		g = g.raw(5, tensorOf("k", nil, 1e4))
+		want, got, e, r := low(t, modelOf(g), eval.Floats(ir.F32, []ir.Dim{64, 64}, wide(ramp(64*64, 1e4, 2e3))...))
+		near(t, got, want, 2e-3)
+		if _, stored := e.Tensors["w"]; !stored || r.Low != 1 {
+			t.Errorf("%s: %d nodes in 16 bits, want the last product: %v", name, r.Low, r.Kept)
 		}
 	}
 }

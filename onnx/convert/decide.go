@@ -23,6 +23,7 @@ func (s *units) decide(policy passes.Policy, o Options) ([]*convertPlan, error) 
 			p.inactive = true
 			return nil
 		}
+		p.widenSums()
 		p.widenOutputs()
 		p.pinned(policy.Rules, effects)
 		p.legal()

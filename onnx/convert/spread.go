@@ -20,7 +20,7 @@ func (p *convertPlan) spread() {
 		return // bf16 has the range of f32
 	}
 	for i, n := range p.m.Graph.Nodes {
-		if n.Op == "Mul" && len(n.In) == 2 && n.In[0] == n.In[1] && p.free[i] {
+		if n.Op == "Mul" && repeats(n) && p.free[i] {
 			p.half[i], p.free[i], p.exceeds[i], p.why[i] = false, false, true, "a square may leave the range of f16"
 		}
 	}
@@ -35,6 +35,34 @@ func (p *convertPlan) spread() {
 			again = true
 		}
 	}
+}
+
+// widenSums keeps f32 the products that add up squares: an Einsum of a value with itself, and a
+// product by what is known to be a square.
+func (p *convertPlan) widenSums() {
+	if p.low != ir.F16 {
+		return
+	}
+	for i, n := range p.m.Graph.Nodes {
+		sums := n.Op == "Einsum" && repeats(n)
+		for _, name := range n.In {
+			k, made := p.from[name]
+			sums = sums || made && p.products[i] && squares(p.m.Graph.Nodes[k])
+		}
+		if sums && p.half[i] {
+			p.half[i], p.free[i], p.exceeds[i], p.why[i] = false, false, true, "a sum of squares may leave the range of f16"
+		}
+	}
+}
+
+// squares reports whether n makes squares of a value.
+func squares(n *onnx.Node) bool {
+	return n.Domain == "" && (n.Op == "Mul" && repeats(n) || n.Op == "Pow")
+}
+
+// repeats reports whether n reads one value twice.
+func repeats(n *onnx.Node) bool {
+	return len(n.In) == 2 && n.In[0] == n.In[1]
 }
 
 func (p *convertPlan) readsExceeding(n *onnx.Node) bool {
