@@ -102,3 +102,17 @@ func TestConvertSumsOfSquares(t *testing.T) {
 		}
 	}
 }
+
+// A norm whose statistics the model asks for in 16 bits is not lowered, as its sums would be, too.
+func TestConvertStashType(t *testing.T) {
+	for stash, want := range map[int64]int{1: 3, 10: 2, 16: 2} {
+		g := msg(nil).raw(1, nodeOf("MatMul", []string{"x", "w"}, []string{"p"})).
+			raw(1, nodeOf("LayerNormalization", []string{"p", "scale"}, []string{"n"}, intAttr("stash_type", stash))).
+			raw(1, nodeOf("MatMul", []string{"n", "w"}, []string{"y"})).
+			raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 0.01, 0.1)...)).raw(5, tensorOf("scale", []int64{64}, ramp(64, 1, 0.1)...)).
+			raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64))
+		if r := converted(t, modelOf(g)); r.Low != want {
+			t.Errorf("stash_type %d: %d nodes in 16 bits, want %d: %v", stash, r.Low, want, r.Kept)
+		}
+	}
+}

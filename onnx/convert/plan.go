@@ -130,7 +130,7 @@ func (p *convertPlan) decide(policy passes.Policy) error {
 		}
 		class := x.Def().Class
 		p.products[i] = p.products[i] || class == ir.Low
-		unsafe := class == ir.Keep && !safe[p.m.Graph.Nodes[i].Op]
+		unsafe := class == ir.Keep && !isSafe(p.m.Graph.Nodes[i])
 		free := !unsafe && !decided[x.Why.Cause] && class != ir.Low && class != ir.Fixed
 		p.free[i] = p.free[i] && free
 		p.exceeds[i] = p.exceeds[i] || unsafe
@@ -273,6 +273,12 @@ var notBF16 = map[string]bool{
 var safe = map[string]bool{
 	"Softmax": true, "LogSoftmax": true, "LayerNormalization": true, "RMSNormalization": true, "BatchNormalization": true,
 	"InstanceNormalization": true, "GroupNormalization": true, "AveragePool": true, "GlobalAveragePool": true, "Resize": true, "Upsample": true,
+}
+
+// isSafe reports whether a node is safe in 16 bits: a norm is if its statistics are f32.
+func isSafe(n *onnx.Node) bool {
+	stash := n.Attr("stash_type")
+	return safe[n.Op] && (stash == nil || stash.I == int64(float))
 }
 
 // allowed reports whether the operator takes 16 bits, and all its results may
