@@ -46,8 +46,16 @@ type runner struct {
 	close func() error
 }
 
-// stepped compiles the model for its sizes.
-func stepped(path string, o ONNXOptions) (*runner, error) {
+// outputNames are those of the file: a graph may have other ones, where an output is passed through.
+func outputNames(m *onnx.Model) (names []string) {
+	for _, y := range m.Graph.Outputs {
+		names = append(names, y.Name)
+	}
+	return names
+}
+
+// stepped compiles the model for its sizes; source says the names of its outputs.
+func stepped(path string, o ONNXOptions, source *onnx.Model) (*runner, error) {
 	m, err := LoadONNX(path, o)
 	if err != nil {
 		return nil, err
@@ -58,10 +66,7 @@ func stepped(path string, o ONNXOptions) (*runner, error) {
 		m.Close()
 		return nil, err
 	}
-	r := &runner{close: m.Close, feed: func(seed int64) Feed { return randomFeed(s, seed) }}
-	for _, y := range outputs {
-		r.names = append(r.names, y.Name())
-	}
+	r := &runner{names: outputNames(source), close: m.Close, feed: func(seed int64) Feed { return randomFeed(s, seed) }}
 	r.run = func(ctx context.Context, f Feed) ([]HostTensor, error) {
 		res, err := s.Run(ctx, f)
 		if err != nil {
@@ -95,10 +100,7 @@ func (s *ONNXSession) runner(m *onnx.Model, x *onnx.Imported) *runner {
 	for _, in := range x.Inputs {
 		inputs = append(inputs, namedType{in.Name, in.Value.Type})
 	}
-	r := &runner{close: s.Close, feed: func(seed int64) Feed { return randomInputs(inputs, seed) }}
-	for _, y := range m.Graph.Outputs {
-		r.names = append(r.names, y.Name)
-	}
+	r := &runner{names: outputNames(m), close: s.Close, feed: func(seed int64) Feed { return randomInputs(inputs, seed) }}
 	r.run = func(ctx context.Context, f Feed) ([]HostTensor, error) {
 		res, err := s.Run(ctx, f)
 		if err != nil {
@@ -122,7 +124,7 @@ func (c *conversion) runner(path string) (*runner, error) {
 	if len(c.x.Foreign) > 0 {
 		return inSession(path, c.m, c.x)
 	}
-	return stepped(path, c.o.ONNXOptions)
+	return stepped(path, c.o.ONNXOptions, c.m)
 }
 
 // sourceRuns runs the source once on each feed.

@@ -63,7 +63,7 @@ func TestFunctionWithoutOperand(t *testing.T) {
 		defer s.Close()
 		x := make([]float32, 64*64)
 		for i := range x {
-			x[i] = float32(i%64) / 16
+			x[i] = float32(i/64-32) / 16
 		}
 		out, err := s.Run(context.Background(), ampc.Feed{"x": x})
 		if err != nil {
@@ -90,8 +90,9 @@ func TestConvertSumsOfSquares(t *testing.T) {
 		"pow":    {nodeOf("Pow", []string{"x", "two"}, []string{"q"}), byOnes},
 	} {
 		g := msg(nil).raw(5, tensorOf("ones", []int64{64}, ramp(64, 1, 0)...)).raw(5, tensorOf("two", nil, 2)).
-			raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 0.5, 0.1)...)).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64))
-		for _, n := range append(nodes, nodeOf("Sqrt", []string{"s"}, []string{"r"}), nodeOf("Div", []string{"r", "k"}, []string{"d"}), nodeOf("MatMul", []string{"w", "d"}, []string{"y"})) {
+			raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 0.5, 0.1)...)).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 1)).
+			raw(5, msg(nil).num(1, 2).num(2, 7).str(8, "column").raw(9, []byte{64, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}))
+		for _, n := range append(nodes, nodeOf("Sqrt", []string{"s"}, []string{"r"}), nodeOf("Div", []string{"r", "k"}, []string{"d"}), nodeOf("Reshape", []string{"d", "column"}, []string{"c"}), nodeOf("MatMul", []string{"w", "c"}, []string{"y"})) {
 			g = g.raw(1, n)
 		}
 		g = g.raw(5, tensorOf("k", nil, 1e4))
@@ -113,6 +114,30 @@ func TestConvertStashType(t *testing.T) {
 			raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64))
 		if r := converted(t, modelOf(g)); r.Low != want {
 			t.Errorf("stash_type %d: %d nodes in 16 bits, want %d: %v", stash, r.Low, want, r.Kept)
+		}
+	}
+}
+
+// A report lists nodes that read f32, not those that are in 16 bits in the source, and outputs by
+// their names in the file, also those that no node computes.
+func TestConvertReportNames(t *testing.T) {
+	g := msg(nil).raw(1, nodeOf("Cast", []string{"x"}, []string{"h"}, intAttr("to", 10))).raw(1, nodeOf("Relu", []string{"h"}, []string{"q"})).
+		raw(1, nodeOf("Cast", []string{"q"}, []string{"f"}, intAttr("to", 1))).raw(1, nodeOf("Exp", []string{"f"}, []string{"e"})).
+		raw(1, nodeOf("MatMul", []string{"e", "w"}, []string{"y"})).raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 0.01, 0.1)...)).raw(11, infoOf("x", 1, 64, 64))
+	for _, name := range []string{"y", "x", "w"} {
+		g = g.raw(12, infoOf(name, 1, 64, 64))
+	}
+	r := converted(t, modelOf(g))
+	var outputs []string
+	for _, e := range r.Errors {
+		outputs = append(outputs, e.Name)
+	}
+	if !slices.Equal(outputs, []string{"y", "x", "w"}) {
+		t.Errorf("outputs %v", outputs)
+	}
+	for _, k := range r.Kept {
+		if k.Op == "Relu" {
+			t.Errorf("a node of f16 is listed: %v", k)
 		}
 	}
 }

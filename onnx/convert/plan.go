@@ -18,7 +18,7 @@ type Report struct {
 	Kept    []Kept
 }
 
-// Kept is a node that computes in f32 although it has floating-point operands.
+// Kept is a node that reads f32, and computes in it.
 type Kept struct {
 	Graph    string // where it is, "" for the main graph
 	Index    int    // among the nodes there
@@ -423,7 +423,7 @@ func (p *convertPlan) summarize() {
 		switch {
 		case p.half[i]:
 			p.report.Low++
-		case p.why[i] != "" && p.u.subgraphs[i] == nil:
+		case p.why[i] != "" && p.u.subgraphs[i] == nil && p.floats(n):
 			p.report.Kept = append(p.report.Kept, Kept{p.u.path, i, n.Name, n.Op, n.Result(), p.why[i]})
 		}
 	}
