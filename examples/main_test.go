@@ -165,3 +165,22 @@ func TestUnknownExample(t *testing.T) {
 		t.Error("an unknown example runs")
 	}
 }
+
+// The server refuses rows that do not have the model's width, and says which.
+func TestRowsOf(t *testing.T) {
+	row := "[" + strings.Repeat("1,", features-1) + "1]"
+	if rows, err := rowsOf(strings.NewReader("[" + row + "," + row + "]")); err != nil || len(rows) != 2 {
+		t.Errorf("two rows are read as %v (%v)", rows, err)
+	}
+	for body, want := range map[string]string{
+		"[" + row + ",[1,2]]":             "row 1 has 2 numbers, want 16",
+		"[[1," + row[1:] + "]":            "row 0 has 17 numbers, want 16",
+		"[]":                              "want a list of rows of 16 numbers",
+		"[[\"a\"]]":                       "want a list of rows of 16 numbers",
+		strings.Replace(row, "1", "", -1): "want a list of rows of 16 numbers",
+	} {
+		if _, err := rowsOf(strings.NewReader(body)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", body, err, want)
+		}
+	}
+}

@@ -15,6 +15,9 @@ import (
 	"ampc"
 )
 
+// features is how many numbers a row has.
+const features = 16
+
 // serve is an HTTP server of a model. POST /classify takes rows of 16 numbers as
 // JSON and returns the probabilities of four classes for each. All requests share
 // the weights; each runs as soon as a worker is free. SERVE=localhost:8080 serves
@@ -22,7 +25,7 @@ import (
 func serve(w io.Writer) error {
 	m := ampc.New("classifier")
 	defer m.Close() // waits for requests in flight
-	x := m.Input("x", ampc.F32, ampc.Dim("N"), 16)
+	x := m.Input("x", ampc.F32, ampc.Dim("N"), features)
 	p := m.Softmax(m.Linear("out", m.Relu(m.Linear("hidden", x, 64)), 4), -1)
 	step, err := m.Infer(ampc.InferConfig{Sizes: ampc.Sizes{"N": 1}}, p)
 	if err != nil {
@@ -30,9 +33,9 @@ func serve(w io.Writer) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /classify", func(out http.ResponseWriter, r *http.Request) {
-		var rows [][16]float32
-		if err := json.NewDecoder(http.MaxBytesReader(out, r.Body, 1<<20)).Decode(&rows); err != nil || len(rows) == 0 {
-			http.Error(out, "want a list of rows of 16 numbers", http.StatusBadRequest)
+		rows, err := rowsOf(http.MaxBytesReader(out, r.Body, 1<<20))
+		if err != nil {
+			http.Error(out, err.Error(), http.StatusBadRequest)
 			return
 		}
 		classes, err := classify(r.Context(), step, p, rows)
@@ -65,16 +68,30 @@ func serve(w io.Writer) error {
 	return nil
 }
 
+// rowsOf reads the rows of a request.
+func rowsOf(body io.Reader) ([][]float32, error) {
+	var rows [][]float32
+	if err := json.NewDecoder(body).Decode(&rows); err != nil || len(rows) == 0 {
+		return nil, fmt.Errorf("want a list of rows of %d numbers", features)
+	}
+	for i, row := range rows {
+		if len(row) != features {
+			return nil, fmt.Errorf("row %d has %d numbers, want %d", i, len(row), features)
+		}
+	}
+	return rows, nil
+}
+
 // classify runs the step for as many rows as there are. The request's context ends
 // the run if the client goes away.
-func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][16]float32) ([][]float32, error) {
+func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][]float32) ([][]float32, error) {
 	sized, err := step.For(ampc.Sizes{"N": int64(len(rows))})
 	if err != nil {
 		return nil, err
 	}
 	var x []float32
 	for _, row := range rows {
-		x = append(x, row[:]...)
+		x = append(x, row...)
 	}
 	r, err := sized.Run(ctx, ampc.Feed{"x": x})
 	if err != nil {
@@ -95,7 +112,7 @@ func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][16]fl
 // ask has eight clients send the same rows, one, two or three at a time, and
 // compares what comes back.
 func ask(w io.Writer, url string) error {
-	row := [16]float32{1, -1, 2}
+	row := append([]float32{1, -1, 2}, make([]float32, features-3)...)
 	var mu sync.Mutex
 	answers := map[string]int{}
 	var failed error
@@ -103,7 +120,7 @@ func ask(w io.Writer, url string) error {
 	for range 8 {
 		group.Go(func() {
 			for n := 1; n <= 3; n++ {
-				got, err := post(url, [][16]float32{row, row, row}[:n])
+				got, err := post(url, [][]float32{row, row, row}[:n])
 				mu.Lock()
 				for _, classes := range got {
 					answers[fmt.Sprint(classes)]++
@@ -120,7 +137,7 @@ func ask(w io.Writer, url string) error {
 	return failed
 }
 
-func post(url string, rows [][16]float32) (classes [][]float32, err error) {
+func post(url string, rows [][]float32) (classes [][]float32, err error) {
 	body, err := json.Marshal(rows)
 	if err != nil {
 		return nil, err
