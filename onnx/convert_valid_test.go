@@ -4,11 +4,13 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"ampc"
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/onnx"
 )
 
 // converted converts a model to f16, runs it beside the source and reads it again.
@@ -139,5 +141,72 @@ func TestConvertReportNames(t *testing.T) {
 		if k.Op == "Relu" {
 			t.Errorf("a node of f16 is listed: %v", k)
 		}
+	}
+}
+
+// Weights that branches and loops read from around them are stored in 16 bits once, where all nodes
+// that read them compute so, and no graph of a node casts them.
+func TestConvertCapturedWeights(t *testing.T) {
+	square := func(name string) msg { return tensorOf(name, []int64{64, 64}, ramp(64*64, 0.01, 0.02)...) }
+	branch := func(name, w string) msg {
+		return graphAttr(name, msg(nil).str(2, name).raw(1, nodeOf("MatMul", []string{"x", w}, []string{name})).raw(12, infoOf(name, 1, 64, 64)))
+	}
+	body := msg(nil).str(2, "body").raw(1, nodeOf("MatMul", []string{"s", "v"}, []string{"p"})).raw(1, nodeOf("Tanh", []string{"p"}, []string{"next"})).
+		raw(1, nodeOf("Identity", []string{"go"}, []string{"on"})).raw(11, infoOf("i", 7)).raw(11, infoOf("go", 9)).raw(11, infoOf("s", 1, 64, 64)).
+		raw(12, infoOf("on", 9)).raw(12, infoOf("next", 1, 64, 64))
+	count := msg(nil).num(2, 7).str(8, "n").raw(9, []byte{3, 0, 0, 0, 0, 0, 0, 0})
+	models := map[string]msg{
+		"if": msg(nil).raw(1, nodeOf("Equal", []string{"n", "n"}, []string{"c"})).
+			raw(1, nodeOf("If", []string{"c"}, []string{"b"}, branch("then_branch", "w"), branch("else_branch", "v"))),
+		"loop": msg(nil).raw(1, nodeOf("Loop", []string{"n", "", "x"}, []string{"b"}, graphAttr("body", body))),
+	}
+	for name, g := range models {
+		for _, wide := range []bool{false, true} { // w and v are also read in f32
+			g := g.raw(1, nodeOf("MatMul", []string{"b", "w"}, []string{"y"})).raw(5, square("w")).raw(5, square("v")).raw(5, count).
+				raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64)).raw(13, infoOf("b", 1, 64, 64))
+			if wide {
+				g = g.raw(1, nodeOf("Exp", []string{"v"}, []string{"e"})).raw(12, infoOf("e", 1, 64, 64))
+			}
+			in := save(t, modelOf(g))
+			out := filepath.Join(filepath.Dir(in), "out.onnx")
+			r, err := ampc.ConvertONNX(context.Background(), in, out, ampc.ConvertOptions{Policy: ampc.MixedF16(), MaxError: 5e-3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := map[bool]int{false: 2, true: 1}[wide]; r.Weights != want {
+				t.Errorf("%s, %v: %d weights in 16 bits, want %d: %v", name, wide, r.Weights, want, r.Kept)
+			}
+			m, err := onnx.Open(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			for _, n := range m.Graph.Nodes {
+				for _, a := range n.Attrs {
+					if a.G == nil {
+						continue
+					}
+					for _, x := range a.G.Nodes {
+						if x.Op == "Cast" && (strings.HasPrefix(x.In[0], "w") || strings.HasPrefix(x.In[0], "v")) {
+							t.Errorf("%s, %v: a cast of %s is in %s", name, wide, x.In[0], a.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// A branch whose weight stands around it and is larger than f16 holds stays f32.
+func TestConvertCapturedLargeWeight(t *testing.T) {
+	branch := func(name, w string) msg {
+		return graphAttr(name, msg(nil).str(2, name).raw(1, nodeOf("MatMul", []string{"x", w}, []string{name})).raw(12, infoOf(name, 1, 64, 64)))
+	}
+	g := msg(nil).raw(1, nodeOf("ReduceMax", []string{"x"}, []string{"s"}, intAttr("keepdims", 0))).raw(1, nodeOf("Less", []string{"s", "large"}, []string{"c"})).
+		raw(1, nodeOf("If", []string{"c"}, []string{"y"}, branch("then_branch", "w"), branch("else_branch", "v"))).raw(5, tensorOf("large", nil, 1e9)).
+		raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 1e6, 10)...)).raw(5, tensorOf("v", []int64{64, 64}, ramp(64*64, 0.01, 0.02)...)).
+		raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 64))
+	if r := converted(t, modelOf(g)); r.Low != 1 || r.Weights != 1 || !slices.ContainsFunc(r.Kept, func(k ampc.KeptNode) bool { return strings.Contains(k.Why, `its operand "w" holds`) }) {
+		t.Errorf("%d nodes and %d weights in 16 bits: %v", r.Low, r.Weights, r.Kept)
 	}
 }

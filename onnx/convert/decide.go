@@ -70,7 +70,7 @@ func (s *units) round(policy passes.Policy, o Options, assign func(p *convertPla
 		if u.fn != nil {
 			p.wideOperands = wideOperands[u.fn]
 		} else if up := at[u.up]; up != nil {
-			p.up = up
+			p.up, up.inner = up, append(up.inner, p)
 		}
 		at[u] = p
 		plans = append(plans, p)
@@ -145,8 +145,12 @@ func (s *units) edit(plans []*convertPlan) (*onnx.Edit, *Report, error) {
 			return nil, nil, err
 		}
 		p.rename()
-		sum.Nodes, sum.Low, sum.Casts, sum.Weights = sum.Nodes+p.report.Nodes, sum.Low+p.report.Low, sum.Casts+p.report.Casts, sum.Weights+p.report.Weights
 		sum.Kept = append(sum.Kept, p.report.Kept...)
+	}
+	for _, p := range plans { // a plan may add casts for one after it
+		if r := p.report; !p.inactive {
+			sum.Nodes, sum.Low, sum.Casts, sum.Weights = sum.Nodes+r.Nodes, sum.Low+r.Low, sum.Casts+r.Casts, sum.Weights+r.Weights
+		}
 	}
 	main := plans[0].edit
 	for _, p := range slices.Backward(plans) { // nodes that belong to a unit are listed after it

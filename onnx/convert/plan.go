@@ -59,7 +59,9 @@ type convertPlan struct {
 	given        map[string]bool         // inputs that come in 16 bits
 	asked        map[string]bool         // outputs that are wanted in 16 bits
 	wideOperands map[string]bool         // operands of a function that may leave the range of 16 bits
+	captures     map[string]bool         // what graphs of nodes read that have plans
 	up           *convertPlan            // of the graph around it
+	inner        []*convertPlan          // of graphs of its nodes
 	inactive     bool                    // it stays as it is
 	recast       map[string]int          // results of the model's own casts to f32, for which 16 bits would do
 	names        map[string]bool         // all there are, in all units
@@ -89,7 +91,7 @@ func newPlan(u *unit, policy passes.Policy) *convertPlan {
 	n := len(u.m.Graph.Nodes)
 	return &convertPlan{u: u, m: u.m, x: u.x, low: policy.Low, opset: u.m.Opsets[""], report: &Report{Nodes: n},
 		half: make([]bool, n), free: make([]bool, n), exceeds: make([]bool, n), seen: make([]bool, n), products: make([]bool, n), last: make([]bool, n), why: make([]string, n),
-		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, given: map[string]bool{}, asked: map[string]bool{},
+		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, consts: map[string]int{}, needed: map[string]bool{}, captures: map[string]bool{}, given: map[string]bool{}, asked: map[string]bool{},
 		wideOperands: map[string]bool{}, recast: map[string]int{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
 		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, Nodes: map[int]onnx.NodeEdit{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, Values: map[int]onnx.NewTensor{},
 			DTypes: map[string]onnx.DataType{}, Graphs: map[*onnx.Graph]*onnx.Edit{}, Functions: map[*onnx.Function]*onnx.Edit{}}}
@@ -331,11 +333,16 @@ func (p *convertPlan) index(o Options) {
 		}
 		for _, a := range n.Attrs {
 			if a.G != nil {
-				p.captured(a.G)
+				p.captured(a.G, p.u.of(i, a.G))
 			}
 			if n.Op == "Constant" && n.Domain == "" && a.Name == "value" && a.T != nil && a.T.DType == 1 {
 				p.inits[n.Out[0]], p.consts[n.Out[0]] = a.T, i
 			}
+		}
+	}
+	for name := range p.captures {
+		if p.inits[name] == nil {
+			p.needed[name] = true
 		}
 	}
 	p.ends(o)
@@ -372,17 +379,22 @@ func (p *convertPlan) wanted(o Options, name string) bool {
 	return p.u.path == "" && o.Low != nil && o.Low(name)
 }
 
-func (p *convertPlan) captured(g *onnx.Graph) {
-	for _, n := range g.Nodes {
+// captured finds what a graph of a node reads; u is its unit, nil where it stays as it is.
+func (p *convertPlan) captured(g *onnx.Graph, u *unit) {
+	read := p.captures
+	if u == nil {
+		read = p.needed
+	}
+	for i, n := range g.Nodes {
 		for _, x := range n.In {
-			p.needed[x] = true
+			read[x] = true
 		}
 		for _, y := range n.Out {
 			p.names[y] = true
 		}
 		for _, a := range n.Attrs {
 			if a.G != nil {
-				p.captured(a.G)
+				p.captured(a.G, u.of(i, a.G))
 			}
 		}
 	}
@@ -391,15 +403,31 @@ func (p *convertPlan) captured(g *onnx.Graph) {
 	}
 }
 
+// owner is the plan of the graph whose initializer or constant a name is, nil for another value
+// and where it stays as it is.
+func (p *convertPlan) owner(name string) *convertPlan {
+	for ; p != nil && !p.inactive; p = p.up {
+		if p.inits[name] != nil {
+			return p
+		}
+		_, made := p.from[name]
+		if _, input := p.given[name]; made || input {
+			return nil
+		}
+	}
+	return nil
+}
+
 // veto keeps nodes f32 that read a weight which 16 bits do not hold.
 func (p *convertPlan) veto() error {
 	for i, n := range p.m.Graph.Nodes {
 		for k, name := range n.In {
-			t := p.inits[name]
-			if !p.half[i] && !p.free[i] || t == nil || p.stays(n, k) {
+			o := p.owner(name)
+			if !p.half[i] && !p.free[i] || o == nil || p.stays(n, k) {
 				continue
 			}
-			most, err := p.largest(t)
+			t := o.inits[name]
+			most, err := o.largest(t)
 			if err != nil {
 				return err
 			}

@@ -42,7 +42,7 @@ func (p *convertPlan) price() {
 			_, cast := p.recast[name]
 			if p.given[name] {
 				stored = plan.Low
-			} else if p.inits[name] != nil || cast {
+			} else if p.owner(name) != nil || cast {
 				if !p.needed[name] {
 					stored = w.Choose()
 				}

@@ -79,10 +79,8 @@ func (p *convertPlan) made(name string) bool {
 	return ok && p.half[i] && p.x.Types[name].DType == ir.F32
 }
 
-// store puts initializers that only 16-bit nodes read into 16 bits.
-func (p *convertPlan) store() error {
-	wide := map[string]bool{}
-	read := map[string]bool{}
+// readers finds which values nodes read in 16 bits and which in f32, those in their graphs included.
+func (p *convertPlan) readers(read, wide map[string]bool) {
 	for i, n := range p.m.Graph.Nodes {
 		for k, name := range n.In {
 			if p.half[i] && !p.stays(n, k) {
@@ -92,6 +90,15 @@ func (p *convertPlan) store() error {
 			}
 		}
 	}
+	for _, q := range p.inner {
+		q.readers(read, wide)
+	}
+}
+
+// store puts initializers that only 16-bit nodes read into 16 bits.
+func (p *convertPlan) store() error {
+	read, wide := map[string]bool{}, map[string]bool{}
+	p.readers(read, wide)
 	for name, t := range p.inits {
 		if !read[name] || wide[name] || p.needed[name] {
 			continue
@@ -203,6 +210,19 @@ func (p *convertPlan) twice(t *onnx.Tensor, as string) {
 	p.edit.Inits = append(p.edit.Inits, onnx.NewInit{Name: as, NewTensor: low})
 }
 
+// lowName is the name of a value in 16 bits.
+func (p *convertPlan) lowName(name string) string {
+	if p.lowAs[name] == "" {
+		p.lowAs[name] = p.fresh(name + "." + p.low.String())
+		if t := p.inits[name]; t != nil && elements(t) <= maxTwice {
+			p.twice(t, p.lowAs[name])
+		} else {
+			p.cast(name, name, p.lowAs[name], p.lowType())
+		}
+	}
+	return p.lowAs[name]
+}
+
 // operand is the name under which node i reads a value as its operand k.
 func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 	wantLow := p.half[i] && !p.stays(n, k)
@@ -216,15 +236,10 @@ func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 		if x := p.before(name); x != "" && p.x.Types[x].DType == p.low {
 			return x
 		}
-		if p.lowAs[name] == "" {
-			p.lowAs[name] = p.fresh(name + "." + p.low.String())
-			if t := p.inits[name]; t != nil && elements(t) <= maxTwice {
-				p.twice(t, p.lowAs[name])
-			} else {
-				p.cast(name, name, p.lowAs[name], p.lowType())
-			}
+		if o := p.owner(name); o != nil { // outside a loop that reads it
+			return o.lowName(name)
 		}
-		return p.lowAs[name]
+		return p.lowName(name)
 	case p.made(name) || p.asked[name]:
 		if p.wideAs[name] == "" {
 			p.wideAs[name] = p.fresh(name + ".f32")

@@ -55,7 +55,7 @@ func NewTrial(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*Trial, er
 // that f32 outputs keep in f32.
 func (p *convertPlan) candidates(policy passes.Policy) (*convertPlan, error) {
 	c := newPlan(p.u, policy)
-	c.products = p.products
+	c.products, c.up = p.products, p.up
 	c.index(Options{})
 	c.place()
 	for i, n := range c.m.Graph.Nodes {

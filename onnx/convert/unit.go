@@ -28,6 +28,18 @@ type subgraph struct {
 	unit *unit
 }
 
+// of is the unit of a graph of node i, nil where it has none.
+func (u *unit) of(i int, g *onnx.Graph) *unit {
+	if u != nil {
+		for _, k := range u.subgraphs[i] {
+			if k.unit != nil && k.unit.m.Graph == g {
+				return k.unit
+			}
+		}
+	}
+	return nil
+}
+
 // function is a function of the model's own.
 type function struct {
 	f     *onnx.Function
