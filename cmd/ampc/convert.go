@@ -105,8 +105,9 @@ func printConversion(w io.Writer, r *ampc.ConvertReport, all bool) error {
 		fmt.Fprintf(w, "  f32: %s%s (%s): %s\n", k.Graph, name, ir.Printable(k.Op), k.Why)
 	}
 	if r.Runs > 0 {
-		fmt.Fprintf(w, "%d assignments tried in %v\n", r.Runs, r.Took.Round(time.Millisecond))
+		fmt.Fprintf(w, "%d assignments tried\n", r.Runs)
 	}
+	fmt.Fprintf(w, "took %v\n", r.Took.Round(time.Millisecond))
 	if r.Unjudged {
 		fmt.Fprintln(w, "not run beside the source, as its weights are large: --input, --calibrate or --max-error does that")
 	}
