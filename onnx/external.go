@@ -76,21 +76,31 @@ func sizeWithin(dir, name string) (int64, error) {
 }
 
 // disjoint is the error of external tensors that share a part of their bytes: writers place tensors
-// one behind the other, or give equal ones one place.
-func (m *Model) disjoint() error {
+// one behind the other, or give equal ones one place. dir is the folder of the model.
+func (m *Model) disjoint(dir string) error {
 	type place struct {
 		t        *Tensor
 		file     string
 		from, to int64
 	}
+	all := m.externals()
+	if len(all) == 0 {
+		return nil
+	}
 	var list []place
-	for _, t := range m.externals() {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	files := identities(root)
+	for _, t := range all {
 		typ, err := t.Type()
 		if err != nil || typ.Bytes() == 0 {
 			continue // who reads it says so
 		}
 		if name, from, _, err := t.extent(typ); err == nil {
-			list = append(list, place{t, filepath.Clean(name), from, from + typ.Bytes()})
+			list = append(list, place{t, files(name), from, from + typ.Bytes()})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b place) int {
@@ -102,6 +112,34 @@ func (m *Model) disjoint() error {
 		}
 	}
 	return nil
+}
+
+// identities returns a function that gives all names of one file, those of links to it included,
+// the name that it saw first.
+func identities(root *os.Root) func(name string) string {
+	type file struct {
+		name string
+		info os.FileInfo
+	}
+	var have []file
+	first := map[string]string{}
+	return func(name string) string {
+		name = filepath.Clean(name)
+		if first[name] != "" {
+			return first[name]
+		}
+		first[name] = name
+		info, err := root.Stat(name)
+		if err != nil {
+			return name // who reads it says so
+		}
+		if i := slices.IndexFunc(have, func(f file) bool { return os.SameFile(f.info, info) }); i >= 0 {
+			first[name] = have[i].name
+		} else {
+			have = append(have, file{name, info})
+		}
+		return first[name]
+	}
 }
 
 // External reports whether any initializer lies in another file.

@@ -24,7 +24,7 @@ func Open(path string) (*Model, error) {
 	var m *Model
 	err = file.Guard(func() (err error) {
 		if m, err = Parse(b); err == nil {
-			err = m.disjoint()
+			err = m.disjoint(filepath.Dir(path))
 		}
 		return err
 	})

@@ -2,6 +2,7 @@ package onnx_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -218,9 +219,17 @@ func TestExternalOverlap(t *testing.T) {
 		"a part":            {msg(nil).raw(5, tensor("b", "w", 4, 2)).raw(5, tensor("a", "w", 0, 2)), `tensors "a" and "b": their external data overlaps: bytes 0 to 8 and 4 to 12 of "w"`},
 		"another way":       {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "./x/../w", 4, 2)), "overlaps"},
 		"within, not first": {msg(nil).raw(5, tensor("a", "w", 0, 9)).raw(5, tensor("b", "w", 0, 9)).raw(5, tensor("c", "w", 12, 1)), "overlaps"},
+		"by a link":         {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "soft", 4, 2)), "overlaps"},
+		"by a hard link":    {msg(nil).raw(5, tensor("a", "hard", 0, 2)).raw(5, tensor("b", "w", 4, 2)), "overlaps"},
+		"beside, by a link": {msg(nil).raw(5, tensor("a", "w", 0, 2)).raw(5, tensor("b", "soft", 8, 2)), ""},
 		"in a node":         {msg(nil).raw(1, inside(tensor("b", "w", 4, 2))).raw(5, tensor("a", "w", 0, 2)), "overlaps"},
 	} {
-		m, err := onnx.Open(save(t, modelOf(c.graph)))
+		path := save(t, modelOf(c.graph))
+		w := filepath.Join(filepath.Dir(path), "w")
+		if err := errors.Join(os.WriteFile(w, make([]byte, 64), 0o666), os.Symlink("w", filepath.Join(filepath.Dir(w), "soft")), os.Link(w, filepath.Join(filepath.Dir(w), "hard"))); err != nil {
+			t.Fatal(err)
+		}
+		m, err := onnx.Open(path)
 		if err == nil {
 			m.Close()
 		}
