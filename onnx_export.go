@@ -246,7 +246,11 @@ func copySlice(w io.Writer, in *ir.Init) error {
 		return file.Error(in.File, err)
 	}
 	defer f.Close()
-	if _, err := io.Copy(w, io.NewSectionReader(f, in.Offset, in.Size)); err != nil {
+	n, err := io.Copy(w, io.NewSectionReader(f, in.Offset, in.Size))
+	if err == nil && n < in.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return file.Error(in.File, err)
 	}
 	return nil

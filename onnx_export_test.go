@@ -425,3 +425,30 @@ func TestExportNamedBatch(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A source that became shorter is what an export blames, not the file that it writes.
+func TestWriteONNXOfTruncatedSource(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.onnx"), filepath.Join(dir, "out.onnx")
+	b, err := os.ReadFile("onnx/testdata/mlp.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(in, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ampc.LoadONNX(in, ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := os.Truncate(in, 64); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.WriteONNX(context.Background(), out, ampc.ExportOptions{}); err == nil || !strings.Contains(err.Error(), in+": ends early") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a file is left")
+	}
+}
