@@ -237,3 +237,75 @@ func TestONNXServing(t *testing.T) {
 		}
 	}
 }
+
+// TestServingCustomOp: the kernel of a custom op runs for one call at a time, and the result of each call is there,
+// whatever its size, until it is released.
+func TestServingCustomOp(t *testing.T) {
+	b, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	inside := 0 // unguarded: the race detector reports kernels that run at the same time
+	op := sum2(func(op *ampc.CustomOp) {
+		kernel := op.Kernel
+		op.Kernel = func(c *ampc.CustomCall, in, out []any) error {
+			inside++
+			defer func() { inside-- }()
+			if inside > 1 {
+				t.Error("the kernel runs for two calls at once")
+			}
+			return kernel(c, in, out)
+		}
+	})
+	const elements = 64 << 10
+	m := ampc.New("custom", ampc.On(b))
+	defer m.Close()
+	x := m.Input("x", ampc.F32, elements)
+	y := m.Apply(op, x, x)
+	step, err := m.Infer(ampc.InferConfig{}, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(seed int) (*ampc.Result, error) {
+		feed := make([]float32, elements)
+		for i := range feed {
+			feed[i] = float32(seed)
+		}
+		return step.Run(t.Context(), ampc.Feed{"x": feed})
+	}
+	check := func(r *ampc.Result, seed int) {
+		h, err := r.Value(y)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, i := range []int{0, elements / 2, elements - 1} {
+			if h.At(i) != float64(2*seed) {
+				t.Errorf("element %d is %g, want %d", i, h.At(i), 2*seed)
+			}
+		}
+	}
+	first, err := call(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for g := range 4 {
+		group.Go(func() {
+			for i := range 40 {
+				r, err := call(g)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				check(r, g)
+				if i%2 == 0 {
+					r.Release()
+				}
+			}
+		})
+	}
+	group.Wait()
+	check(first, 100)
+}

@@ -97,7 +97,7 @@ func (b *Backend) held(s *store, x *program) (plan Plan) {
 // copies is how many copies of a result there are beside the buffer that the step writes.
 func (x *program) copies(o *lower.Binding) int64 {
 	switch {
-	case !x.exclusive:
+	case x.ownResults:
 		return 1
 	case o.Type.Bytes() <= runtime.SmallResult:
 		return runtime.RingSize

@@ -16,11 +16,12 @@ import (
 // instance that is bound to it. Steps of a program that writes no variable may run concurrently, in
 // as many contexts as there are workers when they begin.
 type program struct {
-	b         *Backend
-	p         *lower.Program
-	store     *store
-	exclusive bool        // no other step may run at the same time
-	world     world.World // of a Program with several ranks
+	b          *Backend
+	p          *lower.Program
+	store      *store
+	exclusive  bool        // no other step may run at the same time
+	ownResults bool        // of each step: no later one overwrites them
+	world      world.World // of a Program with several ranks
 
 	mu       sync.Mutex
 	bound    map[*execContext]*exec
@@ -65,7 +66,8 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
 	x := &program{b: b, p: p, store: s, bound: map[*execContext]*exec{}, consts: map[lower.BufferID]*kern.Block{}, composed: map[string]*kern.Fused{}}
-	x.exclusive = len(p.Written)+len(p.WrittenEarly()) > 0 || s.spares != nil || runsUserCode(p)
+	x.ownResults = len(p.Written)+len(p.WrittenEarly()) == 0 && s.spares == nil
+	x.exclusive = !x.ownResults || runsUserCode(p)
 	c, err := b.acquire(neverDone, x.exclusive) // binding some kernels computes tables, which needs the pool
 	if err != nil {
 		return nil, err

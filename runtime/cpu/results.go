@@ -10,7 +10,7 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// results are the results of an exclusive program. Small ones are copied to a ring. Large ones stay
+// results are the results of a program that writes variables. Small ones are copied to a ring. Large ones stay
 // in the work arena until the next step there: one of this program overwrites them, one of another
 // program has them moved.
 type results struct {
@@ -107,10 +107,10 @@ type future struct {
 	seq int64
 }
 
-// publish copies small results to the ring. If steps may run concurrently, it copies them to memory
-// of their own.
+// publish copies small results to the ring. If the program writes no variable, it copies all results
+// to memory of their own.
 func (e *exec) publish() runtime.Future {
-	if !e.of.exclusive {
+	if e.of.ownResults {
 		return e.publishOwn()
 	}
 	slot := e.kept.ring[e.seq%runtime.RingSize]
