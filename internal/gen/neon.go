@@ -100,7 +100,7 @@ func vectors(first, n int) string {
 // tile emits a tileFunc: sums in V8 and up, A in V0 and V1, B in V2 to V4. An edge tile passes through the stack.
 func (n *neon) tile(mr, nv int) {
 	name := fmt.Sprintf("tile%dx%dNEON", mr, 4*nv)
-	n.text(name, "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int", fmt.Sprintf("is a tileFunc of %d rows.", mr), 48, 64)
+	n.text(name, "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int", fmt.Sprintf("is a tileFunc of %d rows.", mr), 48, 80)
 	for i, p := range []string{"kc", "a", "b", "ldb", "c", "ldc", "cols", "acc"} {
 		n.op("MOVD %s+%d(FP), R%d", p, 8*i, i)
 	}

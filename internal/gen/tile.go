@@ -45,14 +45,16 @@ type tileRegs struct {
 	sum               [][]vec
 	row, col          []vec       // broadcasts of A, vectors of B
 	mul               func(...Op) // adds the product of two vectors to the third
+	fetches           bool        // next and step are parameters
 }
 
 func (v *vm) tile(name string, mr, nv int, mul func(...Op)) {
-	v.text(fmt.Sprintf("%s%dx%d", name, mr, nv*v.w), "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int",
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, nv*v.w), "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int",
 		fmt.Sprintf("is a tileFunc of %d rows.", mr))
 	kc, cols, acc := ptrParam("kc"), ptrParam("cols"), ptrParam("acc")
 	t := &tileRegs{a: ptrParam("a"), b: ptrParam("b"), c: ptrParam("c"), ldb: ptrParam("ldb"), ldc: ptrParam("ldc"), mul: mul}
 	scaleBy(t.ldb, 4)
+	t.fetches = true
 	v.tileLoop(t, mr, nv, kc, cols, acc, func(int) {
 		for j, c := range t.col {
 			VMOVUPS(Mem{Base: t.b, Disp: j * v.size()}, c)
@@ -178,22 +180,30 @@ func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetc
 }
 
 // belowFetch emits, once in an iteration of a loop, the prefetch of the rows of C below the tile,
-// which the next tile starts from: one row in each of the first mr iterations, then the same rows
-// again.
+// which the next tile starts from, one row in each of the first mr iterations. Then it prefetches what next and step
+// say, or the same row again.
 func (v *vm) belowFetch(t *tileRegs, mr, nv int) func() {
-	row, step, left, zero := GP64(), GP64(), GP64(), GP64()
+	row, step, left := GP64(), GP64(), GP64()
 	IMUL3Q(Imm(uint64(mr)), t.ldc, row)
 	ADDQ(t.c, row)
 	MOVQ(t.ldc, step)
 	MOVQ(U32(uint32(mr)), left)
-	XORQ(zero, zero)
+	zero := GP64()
+	if !t.fetches {
+		XORQ(zero, zero)
+	}
 	return func() {
 		for at := 0; at < nv*v.size(); at += 64 {
 			PREFETCHT0(Mem{Base: row, Disp: at})
 		}
 		ADDQ(step, row)
 		DECQ(left)
-		CMOVQEQ(zero, step)
+		if t.fetches {
+			CMOVQEQ(param("next"), row)
+			CMOVQEQ(param("step"), step)
+		} else {
+			CMOVQEQ(zero, step)
+		}
 	}
 }
 
@@ -288,4 +298,13 @@ func (v *vm) eachSum(t *tileRegs, visit func(j int, s vec, m Mem)) {
 		}
 		ADDQ(t.ldc, p)
 	}
+}
+
+// param is where a parameter is in the frame.
+func param(name string) Op {
+	b, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return b.Addr
 }

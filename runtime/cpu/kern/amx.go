@@ -228,7 +228,7 @@ func (x *block) exactTile(i, h, j, n int, c *float32, ldc, acc int) []float32 {
 		a := x.w.wide[0].get(2 * deep * rows)
 		p.vnni.toF32(deep, rows, &a[0], rows, &words[0], rows)
 		for k, sum := 0, acc; k < 2*deep; k, sum = k+p.chain, 1 {
-			p.tile[width/p.nr][rows-1](min(p.chain, 2*deep-k), &a[k*rows], &b[k*width], width, &exact[r*p.nr], p.nr, n, sum)
+			p.tile[width/p.nr][rows-1](min(p.chain, 2*deep-k), &a[k*rows], &b[k*width], width, &exact[r*p.nr], p.nr, n, sum, still(&exact[r*p.nr]), 0)
 		}
 	}
 	return exact

@@ -187,7 +187,7 @@ func (x *attnHead) packedPanel(r, h, cols, depth int, a Mat, b []float32, ldb in
 	*src = matSource{p, a, 1, a.T, false}
 	src.pack(x.w, panel, h, 0, r, h, 0, depth)
 	for j := 0; j < cols; j += p.nr {
-		p.tile[1][h-1](depth, &panel[0], &b[j], ldb, &c[j], ldc, p.nr, acc)
+		p.tile[1][h-1](depth, &panel[0], &b[j], ldb, &c[j], ldc, p.nr, acc, still(&c[j]), 0)
 	}
 }
 

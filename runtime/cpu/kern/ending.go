@@ -16,7 +16,7 @@ type endingTask struct {
 	a              *float32
 	b0, b1         *byte // as of an indirectFunc
 	offs           *int
-	next0, next1   *byte // rows of B to prefetch, one for every four depths: those at nextOffs, unless that is nil
+	next0, next1   uintptr // rows of B to prefetch, one for every four depths: those at nextOffs, unless that is nil
 	nextOffs       *int
 	from           *float32 // the sums before; nil: none
 	fromRow        int      // bytes between rows
@@ -104,6 +104,9 @@ func (x *block) endTiles(a []float32, panels, j, n int) bool {
 		}
 		e.touches = ceilDiv(h, max(1, e.depth/4))
 		fetched = e.fetch(x, j+p.nr, fetched)
+		if e.nextOffs == nil {
+			e.fetchComing(x)
+		}
 		t.ends[h-1].run(e)
 	}
 	x.fetch(j+p.nr, fetched, t.packedDepth(x.kc))
@@ -173,10 +176,26 @@ func (e *endingTask) fetch(x *block, j, fetched int) int {
 	if rows := e.depth / 4; t.prefetch && n > 0 && rows > 0 && fetched+rows <= t.packedDepth(x.kc) && t.readsIndirect(j, n) {
 		f, base := t.indirect, t.indirect.base(x.item)
 		b0, b1 := f.ends(j, n)
-		e.next0, e.next1, e.nextOffs = f.buf.byteAt(base+b0), f.buf.byteAt(base+b1), &f.depth[t.packedDepth(x.k0)+fetched]
+		e.next0, e.next1 = uintptr(unsafe.Pointer(f.buf.byteAt(base+b0))), uintptr(unsafe.Pointer(f.buf.byteAt(base+b1)))
+		e.nextOffs = &f.depth[t.packedDepth(x.k0)+fetched]
 		return fetched + rows
 	}
 	return fetched
+}
+
+// fetchComing makes the next tile prefetch what its block packs next, if there is any.
+func (e *endingTask) fetchComing(x *block) {
+	next, step := x.fetches(e.depth/4, e.c)
+	if step == 0 {
+		return
+	}
+	offs := &x.w.fetched
+	if offs[1] != step {
+		for i := range offs {
+			offs[i] = i * step
+		}
+	}
+	e.next0, e.next1, e.nextOffs = next, next+uintptr(2*x.t.p.nr), &offs[0]
 }
 
 // place sets the positions in C of n columns of a row from j on, as vectors of vw, and returns the

@@ -319,6 +319,11 @@ func (t *gemmTask) strip(w *worker, item, q0, q1, j0, j1 int) {
 			if x.part = nil; part != nil {
 				x.part, x.ldp = part[(x.i0-i0)*ldp:], ldp
 			}
+			if x.q1 < q1 {
+				x.blockComes(x.q1, min(x.q1+per, q1), k0)
+			} else {
+				x.blockComes(q0, min(q0+per, q1), k0+x.kc)
+			}
 			x.startPostOp()
 			x.run()
 			x.fresh = false
@@ -352,6 +357,9 @@ type block struct {
 	applied        int // the post-op has run on the columns before this one, chunk columns at a time; chunk is 0 where there is none
 	chunk          int
 
+	coming    [2]coming // what the next block packs of A, and the next columns of B
+	tilesLeft int       // of this block
+
 	// In the VNNI layout: the index of the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
 	panelIndex, panelRow, wideAt int
 	subnormalRows                uint64
@@ -375,6 +383,7 @@ func (x *block) run() {
 			_, h := x.panel(0)
 			x.packB(j, h)
 		}
+		x.columnsCome(min(j+t.p.nr, x.j1))
 		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.indirect == nil && !t.vnni && x.kc > 0 {
 			x.straight(a, panels, j, n)
 		} else {
@@ -454,7 +463,9 @@ func (x *block) straight(a []float32, panels, j, n int) {
 		r0, h := x.panel(i)
 		rows := x.panelA(a, i, r0, h)
 		for k, sum := 0, acc; k < x.kc; k, sum = k+p.chain, 1 {
-			tiles[h-1](min(p.chain, x.kc-k), &rows[k*h], &b[k*width], width, after(to, r0*ld), ld, n, sum)
+			kc, c := min(p.chain, x.kc-k), after(to, r0*ld)
+			next, step := x.fetches(kc/4-h, c)
+			tiles[h-1](kc, &rows[k*h], &b[k*width], width, c, ld, n, sum, next, step)
 		}
 	}
 }
@@ -507,7 +518,8 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 		return
 	}
 	width := p.width(n)
-	p.tile[width/p.nr][h-1](kc, panel, &x.panelB(j)[k*width], width, c, ldc, n, acc)
+	next, step := x.fetches(kc/4-h, c)
+	p.tile[width/p.nr][h-1](kc, panel, &x.panelB(j)[k*width], width, c, ldc, n, acc, next, step)
 }
 
 // place returns the address of the sums of n columns, from j on, of row r0 of the block, and the distance between rows.

@@ -7,142 +7,142 @@ package kern
 // tile1x16AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
-func tile1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile2x16AVX512 is a tileFunc of 2 rows.
 //
 //go:noescape
-func tile2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile3x16AVX512 is a tileFunc of 3 rows.
 //
 //go:noescape
-func tile3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile4x16AVX512 is a tileFunc of 4 rows.
 //
 //go:noescape
-func tile4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile5x16AVX512 is a tileFunc of 5 rows.
 //
 //go:noescape
-func tile5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile6x16AVX512 is a tileFunc of 6 rows.
 //
 //go:noescape
-func tile6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile7x16AVX512 is a tileFunc of 7 rows.
 //
 //go:noescape
-func tile7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile8x16AVX512 is a tileFunc of 8 rows.
 //
 //go:noescape
-func tile8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile9x16AVX512 is a tileFunc of 9 rows.
 //
 //go:noescape
-func tile9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile10x16AVX512 is a tileFunc of 10 rows.
 //
 //go:noescape
-func tile10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile11x16AVX512 is a tileFunc of 11 rows.
 //
 //go:noescape
-func tile11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile12x16AVX512 is a tileFunc of 12 rows.
 //
 //go:noescape
-func tile12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile13x16AVX512 is a tileFunc of 13 rows.
 //
 //go:noescape
-func tile13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile14x16AVX512 is a tileFunc of 14 rows.
 //
 //go:noescape
-func tile14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile1x32AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
-func tile1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile2x32AVX512 is a tileFunc of 2 rows.
 //
 //go:noescape
-func tile2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile3x32AVX512 is a tileFunc of 3 rows.
 //
 //go:noescape
-func tile3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile4x32AVX512 is a tileFunc of 4 rows.
 //
 //go:noescape
-func tile4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile5x32AVX512 is a tileFunc of 5 rows.
 //
 //go:noescape
-func tile5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile6x32AVX512 is a tileFunc of 6 rows.
 //
 //go:noescape
-func tile6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile7x32AVX512 is a tileFunc of 7 rows.
 //
 //go:noescape
-func tile7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile8x32AVX512 is a tileFunc of 8 rows.
 //
 //go:noescape
-func tile8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile9x32AVX512 is a tileFunc of 9 rows.
 //
 //go:noescape
-func tile9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile10x32AVX512 is a tileFunc of 10 rows.
 //
 //go:noescape
-func tile10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile11x32AVX512 is a tileFunc of 11 rows.
 //
 //go:noescape
-func tile11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile12x32AVX512 is a tileFunc of 12 rows.
 //
 //go:noescape
-func tile12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile13x32AVX512 is a tileFunc of 13 rows.
 //
 //go:noescape
-func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile14x32AVX512 is a tileFunc of 14 rows.
 //
 //go:noescape
-func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // indirect1x32AVX512 is an indirectFunc of 1 rows.
 //
@@ -342,142 +342,142 @@ func packingBF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float3
 // vnni1x16AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
-func vnni1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni2x16AVX512 is a tileFunc of 2 rows.
 //
 //go:noescape
-func vnni2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni3x16AVX512 is a tileFunc of 3 rows.
 //
 //go:noescape
-func vnni3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni4x16AVX512 is a tileFunc of 4 rows.
 //
 //go:noescape
-func vnni4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni5x16AVX512 is a tileFunc of 5 rows.
 //
 //go:noescape
-func vnni5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni6x16AVX512 is a tileFunc of 6 rows.
 //
 //go:noescape
-func vnni6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni7x16AVX512 is a tileFunc of 7 rows.
 //
 //go:noescape
-func vnni7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni8x16AVX512 is a tileFunc of 8 rows.
 //
 //go:noescape
-func vnni8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni9x16AVX512 is a tileFunc of 9 rows.
 //
 //go:noescape
-func vnni9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni10x16AVX512 is a tileFunc of 10 rows.
 //
 //go:noescape
-func vnni10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni11x16AVX512 is a tileFunc of 11 rows.
 //
 //go:noescape
-func vnni11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni12x16AVX512 is a tileFunc of 12 rows.
 //
 //go:noescape
-func vnni12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni13x16AVX512 is a tileFunc of 13 rows.
 //
 //go:noescape
-func vnni13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni14x16AVX512 is a tileFunc of 14 rows.
 //
 //go:noescape
-func vnni14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni1x32AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
-func vnni1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni2x32AVX512 is a tileFunc of 2 rows.
 //
 //go:noescape
-func vnni2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni3x32AVX512 is a tileFunc of 3 rows.
 //
 //go:noescape
-func vnni3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni4x32AVX512 is a tileFunc of 4 rows.
 //
 //go:noescape
-func vnni4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni5x32AVX512 is a tileFunc of 5 rows.
 //
 //go:noescape
-func vnni5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni6x32AVX512 is a tileFunc of 6 rows.
 //
 //go:noescape
-func vnni6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni7x32AVX512 is a tileFunc of 7 rows.
 //
 //go:noescape
-func vnni7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni8x32AVX512 is a tileFunc of 8 rows.
 //
 //go:noescape
-func vnni8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni9x32AVX512 is a tileFunc of 9 rows.
 //
 //go:noescape
-func vnni9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni10x32AVX512 is a tileFunc of 10 rows.
 //
 //go:noescape
-func vnni10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni11x32AVX512 is a tileFunc of 11 rows.
 //
 //go:noescape
-func vnni11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni12x32AVX512 is a tileFunc of 12 rows.
 //
 //go:noescape
-func vnni12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni13x32AVX512 is a tileFunc of 13 rows.
 //
 //go:noescape
-func vnni13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // vnni14x32AVX512 is a tileFunc of 14 rows.
 //
 //go:noescape
-func vnni14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // indirectVNNI1x32AVX512 is an indirectFunc of 1 rows.
 //
@@ -1607,62 +1607,62 @@ func probeAVX512(iters int)
 // tile1x8AVX2 is a tileFunc of 1 rows.
 //
 //go:noescape
-func tile1x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile1x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile2x8AVX2 is a tileFunc of 2 rows.
 //
 //go:noescape
-func tile2x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile2x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile3x8AVX2 is a tileFunc of 3 rows.
 //
 //go:noescape
-func tile3x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile3x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile4x8AVX2 is a tileFunc of 4 rows.
 //
 //go:noescape
-func tile4x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile4x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile5x8AVX2 is a tileFunc of 5 rows.
 //
 //go:noescape
-func tile5x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile5x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile6x8AVX2 is a tileFunc of 6 rows.
 //
 //go:noescape
-func tile6x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile6x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile1x16AVX2 is a tileFunc of 1 rows.
 //
 //go:noescape
-func tile1x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile1x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile2x16AVX2 is a tileFunc of 2 rows.
 //
 //go:noescape
-func tile2x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile2x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile3x16AVX2 is a tileFunc of 3 rows.
 //
 //go:noescape
-func tile3x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile3x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile4x16AVX2 is a tileFunc of 4 rows.
 //
 //go:noescape
-func tile4x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile4x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile5x16AVX2 is a tileFunc of 5 rows.
 //
 //go:noescape
-func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // tile6x16AVX2 is a tileFunc of 6 rows.
 //
 //go:noescape
-func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 
 // indirect1x16AVX2 is an indirectFunc of 1 rows.
 //

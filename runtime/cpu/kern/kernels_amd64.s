@@ -4,9 +4,9 @@
 
 #include "textflag.h"
 
-// func tile1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28,13 +28,13 @@ TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000001, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z1
 	ADDQ         R8, SI
@@ -110,9 +110,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -137,13 +137,13 @@ TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000002, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z2
 	ADDQ         R8, SI
@@ -238,9 +238,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -268,13 +268,13 @@ TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000003, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z3
 	ADDQ         R8, SI
@@ -388,9 +388,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -421,13 +421,13 @@ TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000004, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z4
 	PREFETCHT0   1024(SI)
@@ -565,9 +565,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -601,13 +601,13 @@ TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000005, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z5
@@ -765,9 +765,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -804,13 +804,13 @@ TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000006, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z6
@@ -987,9 +987,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -1029,13 +1029,13 @@ TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000007, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z7
@@ -1231,9 +1231,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -1276,13 +1276,13 @@ TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000008, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z8
@@ -1497,9 +1497,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -1545,13 +1545,13 @@ TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000009, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -1786,9 +1786,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -1837,13 +1837,13 @@ TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000a, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -2097,9 +2097,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -2151,13 +2151,13 @@ TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000b, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -2430,9 +2430,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -2487,13 +2487,13 @@ TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000c, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -2785,9 +2785,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -2845,13 +2845,13 @@ TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000d, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -3163,9 +3163,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -3226,13 +3226,13 @@ TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000e, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -3563,9 +3563,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -3588,14 +3588,14 @@ TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000001, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z2
 	VMOVUPS      64(SI), Z3
@@ -3697,9 +3697,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -3726,14 +3726,14 @@ TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000002, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z4
 	VMOVUPS      64(SI), Z5
@@ -3864,9 +3864,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -3897,14 +3897,14 @@ TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000003, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z6
 	VMOVUPS      64(SI), Z7
@@ -4064,9 +4064,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -4101,14 +4101,14 @@ TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000004, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
@@ -4307,9 +4307,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -4348,14 +4348,14 @@ TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000005, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z10
@@ -4584,9 +4584,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -4629,14 +4629,14 @@ TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000006, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z12
@@ -4894,9 +4894,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -4943,14 +4943,14 @@ TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000007, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z14
@@ -5237,9 +5237,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -5290,14 +5290,14 @@ TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000008, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z16
@@ -5613,9 +5613,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -5670,14 +5670,14 @@ TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000009, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -6023,9 +6023,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -6084,14 +6084,14 @@ TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000a, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -6466,9 +6466,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -6531,14 +6531,14 @@ TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000b, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -6942,9 +6942,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -7011,14 +7011,14 @@ TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000c, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -7451,9 +7451,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -7524,14 +7524,14 @@ TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000d, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -7994,9 +7994,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -8071,14 +8071,14 @@ TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000e, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -25044,9 +25044,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni1x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni1x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25068,13 +25068,13 @@ TEXT ·vnni1x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000001, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z1
 	ADDQ         R8, SI
@@ -25150,9 +25150,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni2x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni2x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25177,13 +25177,13 @@ TEXT ·vnni2x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000002, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z2
 	ADDQ         R8, SI
@@ -25278,9 +25278,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni3x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni3x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25308,13 +25308,13 @@ TEXT ·vnni3x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000003, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z3
 	ADDQ         R8, SI
@@ -25428,9 +25428,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni4x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni4x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25461,13 +25461,13 @@ TEXT ·vnni4x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000004, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z4
 	PREFETCHT0   1024(SI)
@@ -25605,9 +25605,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni5x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni5x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25641,13 +25641,13 @@ TEXT ·vnni5x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000005, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z5
@@ -25805,9 +25805,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni6x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni6x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25844,13 +25844,13 @@ TEXT ·vnni6x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000006, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z6
@@ -26027,9 +26027,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni7x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni7x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26069,13 +26069,13 @@ TEXT ·vnni7x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000007, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z7
@@ -26271,9 +26271,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni8x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni8x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26316,13 +26316,13 @@ TEXT ·vnni8x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000008, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z8
@@ -26537,9 +26537,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni9x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni9x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26585,13 +26585,13 @@ TEXT ·vnni9x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000009, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -26826,9 +26826,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni10x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni10x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26877,13 +26877,13 @@ TEXT ·vnni10x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000a, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -27137,9 +27137,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni11x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni11x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -27191,13 +27191,13 @@ TEXT ·vnni11x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000b, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -27470,9 +27470,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni12x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni12x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -27527,13 +27527,13 @@ TEXT ·vnni12x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000c, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -27825,9 +27825,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni13x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni13x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -27885,13 +27885,13 @@ TEXT ·vnni13x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000d, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -28203,9 +28203,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni14x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni14x16AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28266,13 +28266,13 @@ TEXT ·vnni14x16AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000e, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -28603,9 +28603,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni1x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni1x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28628,14 +28628,14 @@ TEXT ·vnni1x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000001, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z2
 	VMOVUPS      64(SI), Z3
@@ -28737,9 +28737,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni2x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni2x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28766,14 +28766,14 @@ TEXT ·vnni2x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000002, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z4
 	VMOVUPS      64(SI), Z5
@@ -28904,9 +28904,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni3x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni3x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28937,14 +28937,14 @@ TEXT ·vnni3x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000003, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z6
 	VMOVUPS      64(SI), Z7
@@ -29104,9 +29104,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni4x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni4x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29141,14 +29141,14 @@ TEXT ·vnni4x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000004, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
@@ -29347,9 +29347,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni5x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni5x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29388,14 +29388,14 @@ TEXT ·vnni5x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000005, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z10
@@ -29624,9 +29624,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni6x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni6x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29669,14 +29669,14 @@ TEXT ·vnni6x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000006, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z12
@@ -29934,9 +29934,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni7x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni7x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29983,14 +29983,14 @@ TEXT ·vnni7x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000007, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z14
@@ -30277,9 +30277,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni8x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni8x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -30330,14 +30330,14 @@ TEXT ·vnni8x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000008, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Z16
@@ -30653,9 +30653,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni9x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni9x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -30710,14 +30710,14 @@ TEXT ·vnni9x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000009, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -31063,9 +31063,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni10x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni10x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -31124,14 +31124,14 @@ TEXT ·vnni10x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000a, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -31506,9 +31506,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni11x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni11x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -31571,14 +31571,14 @@ TEXT ·vnni11x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000b, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -31982,9 +31982,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni12x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni12x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -32051,14 +32051,14 @@ TEXT ·vnni12x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000c, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -32491,9 +32491,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni13x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni13x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -32564,14 +32564,14 @@ TEXT ·vnni13x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000d, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -33034,9 +33034,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func vnni14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·vnni14x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni14x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -33111,14 +33111,14 @@ TEXT ·vnni14x32AVX512(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x0000000e, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	PREFETCHT0   64(R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	PREFETCHT0   2176(BX)
@@ -87823,9 +87823,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func tile1x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile1x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -87847,13 +87847,13 @@ TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000001, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y1
 	ADDQ         R8, SI
@@ -87929,9 +87929,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile2x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile2x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -87956,13 +87956,13 @@ TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000002, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y2
 	ADDQ         R8, SI
@@ -88057,9 +88057,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile3x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile3x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -88087,13 +88087,13 @@ TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000003, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y3
 	ADDQ         R8, SI
@@ -88207,9 +88207,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile4x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile4x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -88240,13 +88240,13 @@ TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000004, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y4
 	PREFETCHT0   512(SI)
@@ -88384,9 +88384,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile5x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile5x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -88420,13 +88420,13 @@ TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000005, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Y5
@@ -88584,9 +88584,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile6x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile6x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -88623,13 +88623,13 @@ TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000006, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Y6
@@ -88806,9 +88806,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile1x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile1x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -88831,13 +88831,13 @@ TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000001, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y2
 	VMOVUPS      32(SI), Y3
@@ -88939,9 +88939,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile2x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile2x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -88968,13 +88968,13 @@ TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000002, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y4
 	VMOVUPS      32(SI), Y5
@@ -89105,9 +89105,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile3x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile3x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -89138,13 +89138,13 @@ TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000003, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y6
 	VMOVUPS      32(SI), Y7
@@ -89304,9 +89304,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile4x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile4x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -89341,13 +89341,13 @@ TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000004, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
@@ -89541,9 +89541,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -89582,13 +89582,13 @@ TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000005, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Y10
@@ -89812,9 +89812,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int, next uintptr, step int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-64
+TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -89857,13 +89857,13 @@ TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-64
 	ADDQ       DI, R11
 	MOVQ       R9, R12
 	MOVQ       $0x00000006, R13
-	XORQ       R14, R14
 
 four:
 	PREFETCHT0   (R11)
 	ADDQ         R12, R11
 	DECQ         R13
-	CMOVQEQ      R14, R12
+	CMOVQEQ      next+64(FP), R11
+	CMOVQEQ      step+72(FP), R12
 	PREFETCHT0   2048(BX)
 	PREFETCHT0   2112(BX)
 	VMOVUPS      (SI), Y12

@@ -3,52 +3,52 @@
 package kern
 
 // tile1x4NEON is a tileFunc of 1 rows.
-func tile1x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile1x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile2x4NEON is a tileFunc of 2 rows.
-func tile2x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile2x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile3x4NEON is a tileFunc of 3 rows.
-func tile3x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile3x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile4x4NEON is a tileFunc of 4 rows.
-func tile4x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile4x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile5x4NEON is a tileFunc of 5 rows.
-func tile5x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile5x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile6x4NEON is a tileFunc of 6 rows.
-func tile6x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile6x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile7x4NEON is a tileFunc of 7 rows.
-func tile7x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile7x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile8x4NEON is a tileFunc of 8 rows.
-func tile8x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile8x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile1x12NEON is a tileFunc of 1 rows.
-func tile1x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile1x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile2x12NEON is a tileFunc of 2 rows.
-func tile2x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile2x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile3x12NEON is a tileFunc of 3 rows.
-func tile3x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile3x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile4x12NEON is a tileFunc of 4 rows.
-func tile4x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile4x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile5x12NEON is a tileFunc of 5 rows.
-func tile5x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile5x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile6x12NEON is a tileFunc of 6 rows.
-func tile6x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile6x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile7x12NEON is a tileFunc of 7 rows.
-func tile7x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile7x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // tile8x12NEON is a tileFunc of 8 rows.
-func tile8x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+func tile8x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // transF32NEON transposes 4 rows, k a multiple of 4.
 func transF32NEON(k int, dst *float32, ldd int, src *byte, offs *int)

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// func tile1x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile1x4NEON(SB), NOSPLIT, $48-64
+// func tile1x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile1x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -59,8 +59,8 @@ out0done:
 	ADD R5, R4, R4
 	RET
 
-// func tile2x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile2x4NEON(SB), NOSPLIT, $48-64
+// func tile2x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile2x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -148,8 +148,8 @@ out1done:
 	ADD R5, R4, R4
 	RET
 
-// func tile3x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile3x4NEON(SB), NOSPLIT, $48-64
+// func tile3x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile3x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -269,8 +269,8 @@ out2done:
 	ADD R5, R4, R4
 	RET
 
-// func tile4x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile4x4NEON(SB), NOSPLIT, $48-64
+// func tile4x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile4x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -422,8 +422,8 @@ out3done:
 	ADD R5, R4, R4
 	RET
 
-// func tile5x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile5x4NEON(SB), NOSPLIT, $48-64
+// func tile5x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile5x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -607,8 +607,8 @@ out4done:
 	ADD R5, R4, R4
 	RET
 
-// func tile6x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile6x4NEON(SB), NOSPLIT, $48-64
+// func tile6x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile6x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -824,8 +824,8 @@ out5done:
 	ADD R5, R4, R4
 	RET
 
-// func tile7x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile7x4NEON(SB), NOSPLIT, $48-64
+// func tile7x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile7x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -1073,8 +1073,8 @@ out6done:
 	ADD R5, R4, R4
 	RET
 
-// func tile8x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile8x4NEON(SB), NOSPLIT, $48-64
+// func tile8x4NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile8x4NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -1354,8 +1354,8 @@ out7done:
 	ADD R5, R4, R4
 	RET
 
-// func tile1x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile1x12NEON(SB), NOSPLIT, $48-64
+// func tile1x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile1x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -1417,8 +1417,8 @@ out0done:
 	ADD R5, R4, R4
 	RET
 
-// func tile2x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile2x12NEON(SB), NOSPLIT, $48-64
+// func tile2x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile2x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -1518,8 +1518,8 @@ out1done:
 	ADD R5, R4, R4
 	RET
 
-// func tile3x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile3x12NEON(SB), NOSPLIT, $48-64
+// func tile3x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile3x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -1657,8 +1657,8 @@ out2done:
 	ADD R5, R4, R4
 	RET
 
-// func tile4x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile4x12NEON(SB), NOSPLIT, $48-64
+// func tile4x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile4x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -1834,8 +1834,8 @@ out3done:
 	ADD R5, R4, R4
 	RET
 
-// func tile5x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile5x12NEON(SB), NOSPLIT, $48-64
+// func tile5x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile5x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -2049,8 +2049,8 @@ out4done:
 	ADD R5, R4, R4
 	RET
 
-// func tile6x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile6x12NEON(SB), NOSPLIT, $48-64
+// func tile6x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile6x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -2302,8 +2302,8 @@ out5done:
 	ADD R5, R4, R4
 	RET
 
-// func tile7x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile7x12NEON(SB), NOSPLIT, $48-64
+// func tile7x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile7x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2
@@ -2593,8 +2593,8 @@ out6done:
 	ADD R5, R4, R4
 	RET
 
-// func tile8x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
-TEXT ·tile8x12NEON(SB), NOSPLIT, $48-64
+// func tile8x12NEON(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
+TEXT ·tile8x12NEON(SB), NOSPLIT, $48-80
 	MOVD kc+0(FP), R0
 	MOVD a+8(FP), R1
 	MOVD b+16(FP), R2

@@ -62,6 +62,7 @@ type worker struct {
 	bufs                   [5]Buf
 	local                  gemmTask // a product inside a task
 	ending                 endingTask
+	fetched                [sumDepth / 4]int // offsets of what an ending tile prefetches
 	wino                   winoWorker
 	attn                   attnMem
 	_                      [64]byte // keep workers off each other's cache lines

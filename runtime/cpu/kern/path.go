@@ -102,7 +102,9 @@ type Path struct {
 
 // tileFunc computes a tile of C, rows x cols: C = (C if acc != 0, else 0) + sum over k < kc of a[k*rows+i]*b[k*ldb+j],
 // one fused chain in ascending k, to which C is added at the end. b has a full vector of readable lanes in every row.
-type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+// Tiles prefetch the rows of C below them in the first 4*rows depths, then, in every fourth, what next points to: step bytes on
+// each time.
+type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, next uintptr, step int)
 
 // indirectFunc is a tileFunc of nr columns for an f32 B in memory: element j of row k is at b0+offs[k] for the first half of the
 // columns, at b1+offs[k] for the second, offs in bytes.

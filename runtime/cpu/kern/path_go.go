@@ -15,7 +15,7 @@ func goPath() *Path {
 	p := &Path{name: "go", lanes: 1, mr: 4, nr: 8, vw: 4, tw: 8, kc: sumDepth, mc: 1 << 15, chain: sumDepth}
 	for w := range p.tile {
 		for rows := 1; rows <= p.mr; rows++ {
-			p.tile[w] = append(p.tile[w], func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int) {
+			p.tile[w] = append(p.tile[w], func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int, _ uintptr, _ int) {
 				tileGo(rows, kc, a, b, ldb, c, ldc, cols, acc)
 			})
 		}

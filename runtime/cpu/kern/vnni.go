@@ -134,11 +134,11 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	rows, cols := x.subnormalRows, x.w.subnormalB[(j-x.b0)/p.nr]
 	low, wide := p.vnni.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
 	wideSum := func(c *float32, ldc int) {
-		wide(2*deep, &x.wideA(a, h)[k*h], &x.wideB(b, j, width)[k*width], width, c, ldc, n, acc)
+		wide(2*deep, &x.wideA(a, h)[k*h], &x.wideB(b, j, width)[k*width], width, c, ldc, n, acc, still(c), 0)
 	}
 	switch {
 	case rows|cols == 0:
-		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
+		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc, still(c), 0)
 	case subnormalLanes(rows) == h || subnormalLanes(cols) == n:
 		wideSum(c, ldc)
 	default:
@@ -146,7 +146,7 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 		if acc != 0 {
 			p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
 		}
-		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
+		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc, still(c), 0)
 		wideSum(&exact[0], p.nr)
 		for r := range h {
 			to := unsafe.Slice(after(c, r*ldc), n)

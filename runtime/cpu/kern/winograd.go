@@ -316,7 +316,7 @@ func (t *winoTask) multiply(x *winoWorker, panel, set, half, h, n, ldm, point, a
 		for at := 0; at < n; at += p.nr {
 			cols, a, b := p.width(min(p.nr, n-at)), u[from*t.upoint:], x.v.s[(at/p.nr*t.points()+set*winoPoints+k)*vpoint:]
 			for d := 0; d < t.depth; d += p.chain {
-				p.tile[cols/p.nr][h-1](min(p.chain, t.depth-d), &a[d*h], &b[d*p.nr], p.nr, &prod[k*point+at], ldm, cols, max(acc, min(1, d)))
+				p.tile[cols/p.nr][h-1](min(p.chain, t.depth-d), &a[d*h], &b[d*p.nr], p.nr, &prod[k*point+at], ldm, cols, max(acc, min(1, d)), still(&prod[k*point+at]), 0)
 			}
 		}
 	}

@@ -256,7 +256,7 @@ func (t *winoGrad) products(point, panel int) {
 		cols, v := p.width(min(p.nr, t.x.lanes-b*p.nr)), t.v.s[(b*points+point)*t.x.point:]
 		for row := 0; row < t.rows; row += t.chain {
 			n, at := min(t.chain, t.rows-row)*t.tiles[1], row*t.tiles[1]
-			p.tile[cols/p.nr][r1-r0-1](n, &a[at*(r1-r0)], &v[at*p.nr], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, min(1, t.row+row))
+			p.tile[cols/p.nr][r1-r0-1](n, &a[at*(r1-r0)], &v[at*p.nr], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, min(1, t.row+row), still(&sum[b*p.mr*p.nr]), 0)
 		}
 	}
 }
