@@ -237,6 +237,8 @@ func (t *gemmTask) blocks() {
 		kc = indirectDepth
 	case !t.direct:
 		kc *= 2 // a deeper block spares the round trips of partial sums
+	case t.a == &t.mats[0] && t.mats[0].contig && !t.vnni:
+		kc = min(kc, t.p.chain) // the rows of a deep and narrow block of A share few sets of the cache
 	}
 	if t.vnni {
 		kc *= 2
