@@ -351,7 +351,7 @@ type Pauser interface {
 // Decide is a function for BeforeUpdate. It gets the arguments of the running step.
 type Decide func(ctx context.Context, feeds []Feed, set [][]bool) []bool
 
-// ErrClosed is what a step returns whose Exec was closed.
+// ErrClosed is what a step returns whose Exec or Backend was closed.
 var ErrClosed = errors.New("closed")
 
 // ErrStopped is what a step returns that its Tracer ended.

@@ -25,6 +25,7 @@ type Backend struct {
 	inside    bool          // a step of another Backend is running
 	dry       bool          // memory is planned, not used: it need not fit
 	kernels   sharedKernels
+	closed    bool // guarded by the permits: Close has all
 
 	mu    sync.Mutex
 	first *execContext // exclusive steps run on it
@@ -36,10 +37,14 @@ type Backend struct {
 var neverDone = context.Background()
 
 // acquire waits for an execution context; an exclusive caller waits until no other step runs. The
-// caller must release the context.
+// caller must release the context. Of a closed backend it is runtime.ErrClosed.
 func (b *Backend) acquire(ctx context.Context, exclusive bool) (*execContext, error) {
 	if err := b.semaphore.acquire(ctx, b.permits(exclusive)); err != nil {
 		return nil, err
+	}
+	if b.closed {
+		b.semaphore.release(b.permits(exclusive))
+		return nil, runtime.ErrClosed
 	}
 	c := b.take()
 	if !b.inside {
@@ -154,9 +159,9 @@ func (b *Backend) Threads() int { return b.m.Pool().Threads() }
 // as it does. Where it is 1, threads run anywhere.
 func (b *Backend) Nodes() int { return b.m.Pool().Nodes() }
 
-// Hold calls f while no step runs.
+// Hold calls f while no step runs. It does nothing after Close.
 func (b *Backend) Hold(f func()) {
-	if c, err := b.acquire(neverDone, true); err == nil { // acquire fails only if the context ends
+	if c, err := b.acquire(neverDone, true); err == nil {
 		defer b.release(c, true)
 		f()
 	}
@@ -171,8 +176,14 @@ func (b *Backend) Inside() *Backend {
 	return in
 }
 
-// Close stops the workers. No step may be running.
+// Close waits for the steps that have begun and stops the workers. Steps and loads that begin later
+// return runtime.ErrClosed; variables and results can still be read, programs and stores closed.
 func (b *Backend) Close() error {
+	if err := b.semaphore.acquire(neverDone, allPermits); err != nil {
+		return err
+	}
+	defer b.semaphore.release(allPermits)
+	b.closed = true
 	b.m.Close()
 	return nil
 }

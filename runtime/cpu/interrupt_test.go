@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	goruntime "runtime"
+	"sync"
 	"testing"
 
 	"ampc/ir"
@@ -108,5 +110,56 @@ func TestStepAfterClose(t *testing.T) {
 	}
 	if _, err := e.Step(context.Background(), []runtime.Feed{feedFor(p)}); !errors.Is(err, runtime.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// Close of a backend waits for the step that runs. Later steps and loads are errors; programs can still be closed.
+func TestCloseBackendWaits(t *testing.T) {
+	b := open(t, 2)
+	p, s, e := loaded(t, b, sums)
+	started, closed := make(chan struct{}), make(chan struct{})
+	var failed error
+	go func() {
+		<-started
+		failed = b.Close()
+		close(closed)
+	}()
+	begin := sync.OnceFunc(func() {
+		close(started)
+		for waits := false; !waits; goruntime.Gosched() {
+			b.semaphore.mu.Lock()
+			waits = len(b.semaphore.queue) > 0 || b.closed
+			b.semaphore.mu.Unlock()
+		}
+	})
+	e.Trace(runtime.Tracer{Step: func(lower.Part, int) bool {
+		begin()
+		select {
+		case <-closed:
+			t.Error("Close returned while a step ran")
+		default:
+		}
+		return true
+	}})
+	step := func() error {
+		_, err := e.Step(t.Context(), []runtime.Feed{feedFor(p)})
+		return err
+	}
+	if err := step(); err != nil {
+		t.Errorf("the step that ran: %v", err)
+	}
+	if <-closed; failed != nil {
+		t.Error(failed)
+	}
+	if err := step(); !errors.Is(err, runtime.ErrClosed) {
+		t.Errorf("a step after Close: %v", err)
+	}
+	if _, err := b.Load(p, s); !errors.Is(err, runtime.ErrClosed) {
+		t.Errorf("a load after Close: %v", err)
+	}
+	for _, end := range []func() error{b.Close, e.Close, s.Close} {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
 	}
 }

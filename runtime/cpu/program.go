@@ -70,7 +70,7 @@ func load(b *Backend, p *lower.Program, s *store) (*program, error) {
 	x.exclusive = !x.ownResults || runsUserCode(p)
 	c, err := b.acquire(neverDone, x.exclusive) // binding some kernels computes tables, which needs the pool
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: the backend is %w", p.Name, err)
 	}
 	defer b.release(c, x.exclusive)
 	if _, err = x.instance(c); err != nil {
@@ -148,6 +148,9 @@ func (x *program) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Futur
 	seen := x.observers()
 	exclusive := x.exclusive || seen.any()
 	c, err := x.b.acquire(ctx, exclusive)
+	if err == runtime.ErrClosed {
+		return nil, fmt.Errorf("%s: the backend is %w", x.p.Name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: interrupted before the update: %w", x.p.Name, err)
 	}

@@ -17,8 +17,11 @@ func (b *Backend) Each(n int, f func(i int)) {
 		return
 	}
 	c, err := b.acquire(neverDone, false)
-	if err != nil {
-		panic(err) // neverDone cannot end
+	if err != nil { // b is closed and has no workers
+		for i := range n {
+			f(i)
+		}
+		return
 	}
 	defer b.release(c, false)
 	c.m.Pool().For(n, func(_, i int) { f(i) })
