@@ -129,9 +129,10 @@ func (x *exporter) info(name string, t ir.Type) *pieces {
 	shape := &pieces{}
 	for _, d := range t.Shape.Dims() {
 		dim := &pieces{}
-		if d >= 0 {
+		switch {
+		case d >= 0:
 			dim.number(1, int64(d))
-		} else {
+		case d != ir.UnknownDim:
 			dim.text(2, x.g.Syms[-d-1].Name)
 		}
 		shape.message(1, dim)

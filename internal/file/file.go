@@ -140,6 +140,13 @@ func (t target) replace(write func(*os.File) error) error {
 	}
 	unfinished.Store(tmp.Name(), nil)
 	defer unfinished.Delete(tmp.Name())
+	done := false
+	defer func() {
+		if !done { // an error, or a panic of write
+			tmp.Close()
+			os.Remove(tmp.Name())
+		}
+	}()
 	err = write(tmp)
 	if err == nil {
 		err = tmp.Sync()
@@ -151,9 +158,9 @@ func (t target) replace(write func(*os.File) error) error {
 		err = os.Rename(tmp.Name(), t.path)
 	}
 	if err != nil {
-		os.Remove(tmp.Name())
 		return err
 	}
+	done = true
 	syncDir(filepath.Dir(t.path))
 	return nil
 }

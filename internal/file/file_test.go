@@ -51,6 +51,21 @@ func TestWriteReplacesAsAWhole(t *testing.T) {
 }
 
 // What the system says of a temporary file is said of the file that was asked for.
+// A panic of what writes leaves no file behind.
+func TestPanicLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	if err := Write(path, text("old")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("the panic was lost")
+		}
+		alone(t, path, "old")
+	}()
+	Write(path, func(*os.File) error { panic("torn") })
+}
+
 func TestErrorsNameThePath(t *testing.T) {
 	dir := t.TempDir()
 	for path, want := range map[string]string{
