@@ -9,6 +9,7 @@ import (
 
 	"ampc/ir/eval"
 	"ampc/onnx"
+	"ampc/onnx/host"
 	"ampc/passes"
 )
 
@@ -63,9 +64,13 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 	return m, nil
 }
 
+// Notes say what an imported model computes otherwise than its file says: elements of f64 in f32. They
+// are notes of each step, too (Step.Notes).
+func (m *Model) Notes() []string { return slices.Clone(m.notes) }
+
 // importing are the options as the importer takes them.
 func (o *ONNXOptions) importing(path string) (onnx.Options, error) {
-	in := onnx.Options{Dims: map[string]int64{}, Shapes: o.Shapes, Values: map[string]*eval.Tensor{}, Foreign: true}
+	in := onnx.Options{Dims: map[string]int64{}, Shapes: o.Shapes, Values: map[string]*eval.Tensor{}, Foreign: true, Host: host.Why}
 	for d, n := range o.Sizes {
 		in.Dims[string(d)] = n
 	}

@@ -87,14 +87,6 @@ func (c *calibrated) search(names, outside []string, limit float64, run func(hal
 	return found.Half, nil
 }
 
-// feeds are the data that a conversion is judged on.
-func (o *ConvertOptions) feeds(s *Step) []Feed {
-	if len(o.Data) > 0 {
-		return o.Data
-	}
-	return []Feed{randomFeed(s, o.Seed)}
-}
-
 // magnitudes are the largest magnitudes of all values over the data.
 func (o *ConvertOptions) magnitudes(ctx context.Context, x *onnx.Imported) (map[string]float64, error) {
 	g, names, err := onnxconvert.Recording(x)
@@ -109,7 +101,7 @@ func (o *ConvertOptions) magnitudes(ctx context.Context, x *onnx.Imported) (map[
 		return nil, err
 	}
 	most := map[string]float64{}
-	for _, f := range o.feeds(s) {
+	for _, f := range o.feeds(randomOf(s)) {
 		r, err := s.Run(ctx, f)
 		if err != nil {
 			return nil, err
@@ -146,7 +138,7 @@ func (o *ConvertOptions) trial(ctx context.Context, t *onnxconvert.Trial) (*tria
 		m.Close()
 		return nil, err
 	}
-	for _, f := range o.feeds(r.step) {
+	for _, f := range o.feeds(randomOf(r.step)) {
 		f = maps.Clone(f)
 		r.feeds = append(r.feeds, f)
 		got, err := r.values(f, make([]bool, len(r.flags)))
@@ -277,9 +269,7 @@ func (t *bodiesTrial) source(o *ConvertOptions) (map[string]float64, error) {
 		return nil, err
 	}
 	defer r.close()
-	if t.feeds = o.Data; len(t.feeds) == 0 {
-		t.feeds = []Feed{r.feed(o.Seed)}
-	}
+	t.feeds = o.feeds(r.feed)
 	for _, f := range t.feeds {
 		got, err := r.run(t.ctx, f)
 		if err != nil {

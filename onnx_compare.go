@@ -3,6 +3,7 @@ package ampc
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"ampc/ir/eval"
 	"ampc/onnx"
 	onnxconvert "ampc/onnx/convert"
+	"ampc/onnx/host"
 	"ampc/passes"
 )
 
@@ -66,7 +68,7 @@ func stepped(path string, o ONNXOptions, source *onnx.Model) (*runner, error) {
 		m.Close()
 		return nil, err
 	}
-	r := &runner{names: outputNames(source), close: m.Close, feed: func(seed int64) Feed { return randomFeed(s, seed) }}
+	r := &runner{names: outputNames(source), close: m.Close, feed: randomOf(s)}
 	r.run = func(ctx context.Context, f Feed) ([]HostTensor, error) {
 		res, err := s.Run(ctx, f)
 		if err != nil {
@@ -83,6 +85,21 @@ func stepped(path string, o ONNXOptions, source *onnx.Model) (*runner, error) {
 		return out, nil
 	}
 	return r, nil
+}
+
+// feeds are the data, with random values of inputs that a feed lacks; without data, one random feed.
+func (o *ConvertOptions) feeds(random func(seed int64) Feed) []Feed {
+	feeds := []Feed{random(o.Seed)}
+	if len(o.Data) == 0 {
+		return feeds
+	}
+	feeds = feeds[:0]
+	for _, f := range o.Data {
+		full := random(o.Seed)
+		maps.Copy(full, f)
+		feeds = append(feeds, full)
+	}
+	return feeds
 }
 
 // inSession runs a model that has no static form; x is its graph as far as it has one.
@@ -137,9 +154,7 @@ func (c *conversion) sourceRuns(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if c.feeds = c.o.Data; len(c.feeds) == 0 {
-		c.feeds = []Feed{r.feed(c.o.Seed)}
-	}
+	c.feeds = c.o.feeds(r.feed)
 	for _, f := range c.feeds {
 		got, err := r.run(ctx, f)
 		if err != nil {
@@ -164,7 +179,7 @@ func (c *conversion) strange(ctx context.Context) ([]KeptNode, error) {
 	for _, i := range c.x.Foreign {
 		n := c.m.Graph.Nodes[i]
 		out = append(out, KeptNode{Index: i, Name: n.Name, Op: n.Op, Why: err.Error()})
-		if !onnx.Known(n.Op) || n.Domain != "" {
+		if known := onnx.Known(n.Op) && n.Domain == ""; !known && host.Why(n) == "" {
 			out[len(out)-1].Why = "the operator is not known"
 		}
 	}
@@ -274,15 +289,15 @@ type namedType struct {
 	typ  ir.Type
 }
 
-// randomFeed are random inputs of a step.
-func randomFeed(s *Step, seed int64) Feed {
+// randomOf makes random inputs of a step.
+func randomOf(s *Step) func(seed int64) Feed {
 	var list []namedType
 	for _, v := range s.Program().Vars {
 		if v.Kind == ir.Input && v.Role() == "" {
 			list = append(list, namedType{v.Name, v.Type})
 		}
 	}
-	return randomInputs(list, seed)
+	return func(seed int64) Feed { return randomInputs(list, seed) }
 }
 
 // randomInputs are numbers from −1 to 1; integers are 0 or 1.

@@ -21,7 +21,7 @@ type ConvertOptions struct {
 	ONNXOptions         // the sizes at which the model is checked
 	Policy      Policy  // says what is stored in 16 bits; zero: nothing
 	MaxError    float64 // the largest error of an output that is accepted; 0: any
-	Data        []Feed  // inputs that both models are run on; none: one random feed
+	Data        []Feed  // inputs that both models are run on, random where a feed lacks one; none: one random feed
 	Seed        int64   // of random inputs
 	// Calibrate has the data decide, not the classes of ops: what leaves the range of 16
 	// bits on it stays f32, and of the rest the fewest nodes that MaxError asks for.

@@ -61,6 +61,16 @@ func (im *importer) foreign(c *call, why string) error {
 	return nil
 }
 
+// rowless is why an operator without a row has no place in the graph.
+func (im *importer) rowless(n *Node) string {
+	if im.o.Host != nil {
+		if why := im.o.Host(n); why != "" {
+			return "it runs on the host: " + why
+		}
+	}
+	return "the operator is not known"
+}
+
 // carried is v as an operand of a foreign op, nil where the graph has no such elements.
 func (im *importer) carried(v *value) *ir.Value {
 	if v == nil || v.kind != "" {

@@ -28,6 +28,9 @@ type Options struct {
 	// Carry has Foreign carry nodes, too, that are understood and have no static form, and nodes
 	// with results that the graph cannot have, such as strings; outputs of that kind are left out.
 	Carry bool
+	// Host says why the host runs an operator that has no row, "" where it does not run it; nil: it
+	// runs none.
+	Host func(n *Node) string
 	// Given is what a graph reads from around it, and its inputs, whose types come before
 	// those that it says; nil for a name that nothing has. Types are static.
 	Given func(name string) *Given
@@ -43,9 +46,6 @@ const (
 	maxKnownFloats = 64
 	maxFolded      = 1 << 16
 )
-
-// newestOpset is the last version of ONNX's operators whose meaning the rows know.
-const newestOpset = 24
 
 // NodeError is why a node was not imported.
 type NodeError struct {
@@ -186,12 +186,13 @@ func Import(m *Model, o Options) (*Imported, error) {
 }
 
 func (im *importer) main() error {
-	if v := im.m.Opsets[""]; v > newestOpset {
-		return Unsupported{Reason: fmt.Sprintf("operators of opset %d: the newest that is read is %d", v, newestOpset)}
-	}
 	g := im.m.Graph
 	s := &scope{vals: make(map[string]*value, len(g.Nodes)+len(g.Initializers)), opsets: im.m.Opsets}
 	if err := im.named(); err != nil {
+		return err
+	}
+	var err error
+	if im.o.Dims, err = im.m.Bound(im.o.Dims, im.o.Shapes); err != nil {
 		return err
 	}
 	if err := im.initializers(g, s); err != nil {
@@ -372,10 +373,11 @@ func (im *importer) node(n *Node, s *scope) error {
 		if f := im.function(n); f != nil {
 			return im.call(f, c)
 		}
+		why := im.rowless(n)
 		if im.carries() {
-			return im.foreign(c, "the operator is not known")
+			return im.foreign(c, why)
 		}
-		return Unsupported{Reason: "the operator is not known"}
+		return Unsupported{Reason: why}
 	}
 	if im.carries() && (c.open() || c.strange()) {
 		return im.foreign(c, "an operand has no sizes, or elements that are not computed with")

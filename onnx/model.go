@@ -135,7 +135,36 @@ func Parse(b []byte) (*Model, error) {
 	if len(m.Opsets) == 0 {
 		m.Opsets[""] = 1 // files older than operator sets
 	}
-	return m, nil
+	return m, m.versions()
+}
+
+// The newest versions that are read. Older ones are all read: a row says from which on it knows its
+// operator.
+const (
+	newestOpset = mostOpset
+	newestIR    = 12
+)
+
+// versions refuses a model that is newer than what is known of ONNX.
+func (m *Model) versions() error {
+	if m.IR > newestIR {
+		return fmt.Errorf("the file is of IR version %d: the newest that is read is %d: write it with an older version of ONNX", m.IR, newestIR)
+	}
+	newest := func(opsets map[string]int64) error {
+		if v := opsets[""]; v > newestOpset {
+			return fmt.Errorf("operators of opset %d: the newest that is read is %d: convert the model to that with onnx.version_converter", v, newestOpset)
+		}
+		return nil
+	}
+	if err := newest(m.Opsets); err != nil {
+		return err
+	}
+	for _, f := range m.Functions {
+		if err := newest(f.Opsets); err != nil {
+			return fmt.Errorf("function %q: %w", f.Name, err)
+		}
+	}
+	return nil
 }
 
 func (m *Model) field(f field) error {

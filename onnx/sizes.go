@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"ampc/ir"
@@ -34,6 +35,38 @@ func (im *importer) unsized(inputs []*Info) (names []string) {
 		}
 	}
 	return names
+}
+
+// Bound are sizes of named dimensions with those that the shapes of inputs give, by the inputs' names. Two
+// sizes of one dimension are an error.
+func (m *Model) Bound(sizes map[string]int64, shapes map[string][]int64) (map[string]int64, error) {
+	out := maps.Clone(sizes)
+	if out == nil {
+		out = map[string]int64{}
+	}
+	by := map[string]string{} // the input that gave a dimension its size
+	for _, x := range m.Inputs() {
+		given := shapes[x.Name]
+		if len(given) != len(x.Dims) {
+			continue // none is given, or Info.Type refuses it
+		}
+		for i, d := range x.Dims {
+			if d.Known || d.Name == "" {
+				continue
+			}
+			size, twice := out[d.Name]
+			switch first := by[d.Name]; {
+			case twice && size != given[i] && first != "":
+				return nil, fmt.Errorf("dimension %q is %d in input %q and %d in input %q", d.Name, size, first, given[i], x.Name)
+			case twice && size != given[i]:
+				return nil, fmt.Errorf("dimension %q was given size %d, and is %d in input %q", d.Name, size, given[i], x.Name)
+			case first == "":
+				by[d.Name] = x.Name
+			}
+			out[d.Name] = given[i]
+		}
+	}
+	return out, nil
 }
 
 // Type is the type of an input where named dimensions have sizes; a shape, where it is

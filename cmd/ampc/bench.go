@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -74,6 +75,7 @@ type benchRow struct {
 	profile         profile
 	launches        *launches // on a GPU, under --profile
 	trace           []traced  // under --trace and --profile
+	pieces          bool      // the model has no single step: only times are known
 }
 
 func (r *benchRow) gflops() float64 { return float64(r.report.Flops) / r.median.Seconds() / 1e9 }
@@ -82,8 +84,12 @@ func printBench(out io.Writer, rows []benchRow, profiled bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", r.policy, r.compile.Round(time.Millisecond), r.median.Round(10*time.Microsecond),
-			float64(rows[0].median)/float64(r.median), r.gflops(), ir.Bytes(r.report.Work), ir.Bytes(r.report.State), 100*r.report.LowShare())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t", r.policy, r.compile.Round(time.Millisecond), r.median.Round(10*time.Microsecond), float64(rows[0].median)/float64(r.median))
+		if r.pieces {
+			fmt.Fprintln(w, "-\t-\t-\t-\t")
+			continue
+		}
+		fmt.Fprintf(w, "%.1f\t%s\t%s\t%.1f%%\t\n", r.gflops(), ir.Bytes(r.report.Work), ir.Bytes(r.report.State), 100*r.report.LowShare())
 	}
 	if err := w.Flush(); err != nil || !profiled {
 		return err
@@ -115,13 +121,14 @@ type benchJSON struct {
 	Graph    int64           `json:"graph_ns,omitempty"` // a step on a GPU, as one graph
 	Copy     jsonFloat       `json:"copy_bytes_per_second,omitempty"`
 	Launches []launchJSON    `json:"launches,omitempty"`
+	Pieces   bool            `json:"pieces,omitempty"` // only times are known
 }
 
 func describeBench(rows []benchRow) []benchJSON {
 	var list []benchJSON
 	for i := range rows {
 		r := &rows[i]
-		x := benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.Work, r.report.State, r.report.LowShare(), r.profile.describe(), 0, 0, r.launches.describe()}
+		x := benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.Work, r.report.State, r.report.LowShare(), r.profile.describe(), 0, 0, r.launches.describe(), r.pieces}
 		if l := r.launches; l != nil {
 			x.Graph, x.Copy = int64(l.graph), jsonFloat(l.copy)
 		}
@@ -133,10 +140,13 @@ func describeBench(rows []benchRow) []benchJSON {
 func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled bool, device runtime.Backend) (benchRow, error) {
 	var row benchRow
 	o, err := open(c, spec)
-	if err != nil {
-		return row, err
+	if err == nil {
+		err = cmp.Or(o.apply(&f), o.whole())
 	}
-	if err := o.apply(&f); err != nil {
+	if dynamic(err) && !profiled {
+		return benchPieces(c, spec, &f, steps, device)
+	}
+	if err != nil {
 		return row, err
 	}
 	defer o.model.Close()
@@ -197,6 +207,36 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, nil
 	}
 	return row, row.launches.finish(onGPU, func() error { return run(0) })
+}
+
+// benchPieces measures an ONNX model that is not a single graph, on one random feed.
+func benchPieces(c *cobra.Command, path string, f *modelFlags, steps int, device runtime.Backend) (row benchRow, err error) {
+	row.pieces = true
+	given, err := readInputs(f.arrays)
+	if err != nil {
+		return row, err
+	}
+	feed, _, err := fillONNX(c, path, given, 1)
+	if err != nil {
+		return row, err
+	}
+	s, err := openSession(path, f, device)
+	if err != nil {
+		return row, err
+	}
+	defer s.Close()
+	var times []time.Duration
+	for i := range steps + 2 {
+		start := time.Now()
+		if _, err := s.Run(c.Context(), feed); err != nil {
+			return row, err
+		}
+		if i >= 2 {
+			times = append(times, time.Since(start))
+		}
+	}
+	row.compile, row.median = s.Compiling(), median(times)
+	return row, nil
 }
 
 // benchBatches is the number of batches that a benchmark cycles through. With a single batch the

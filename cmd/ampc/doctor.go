@@ -57,14 +57,11 @@ func doctorCommand() *cobra.Command {
 		if err := checkWritable(f.save); err != nil {
 			return err
 		}
-		o, err := open(c, args[0])
+		o, err := opened(c, args[0], &f.modelFlags, "doctor takes a source graph, or a step saved by Step.SaveReplay as FILE.ampc")
+		if dynamic(err) {
+			return fmt.Errorf("doctor replays one compiled step: %w", err)
+		}
 		if err != nil {
-			return err
-		}
-		if o.compiled {
-			return fmt.Errorf("%s: is compiled already; doctor takes a source graph, or a step saved by Step.SaveReplay as FILE.ampc", args[0])
-		}
-		if err := o.apply(&f.modelFlags); err != nil {
 			return err
 		}
 		return f.model(c, o)

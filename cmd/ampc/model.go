@@ -148,6 +148,22 @@ func open(c *cobra.Command, spec string) (*openedModel, error) {
 	return o, nil
 }
 
+// opened reads a model for a command that runs a step of it; takes says what the command wants instead
+// of a compiled graph.
+func opened(c *cobra.Command, spec string, f *modelFlags, takes string) (*openedModel, error) {
+	o, err := open(c, spec)
+	if err != nil {
+		return nil, err
+	}
+	if o.compiled {
+		return nil, fmt.Errorf("%s: is compiled already; %s", spec, takes)
+	}
+	if err := o.apply(f); err != nil {
+		return nil, err
+	}
+	return o, o.whole()
+}
+
 func readSource(c *cobra.Command, spec string) (name string, src []byte, err error) {
 	if spec == "-" {
 		src, err = io.ReadAll(c.InOrStdin())

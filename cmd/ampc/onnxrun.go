@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	_ "golang.org/x/image/bmp" // ImageDecoder decodes what is registered with package image
@@ -24,6 +25,38 @@ import (
 func dynamic(err error) bool {
 	var u onnx.Unsupported
 	return errors.As(err, &u)
+}
+
+// whole is an error for which dynamic holds, where a result depends on a node that is carried: a
+// session runs it on the host, or says why it cannot.
+func (o *openedModel) whole() error {
+	if !strings.HasSuffix(o.spec, ".onnx") || len(o.losses) > 0 {
+		return nil
+	}
+	n := carriedBy(o.model.Graph())
+	if n == nil {
+		return nil
+	}
+	return &onnx.NodeError{File: o.spec + ": ", Index: n.Pos.Line, Op: n.Str("op"), Err: onnx.Unsupported{Reason: "it is no part of one compiled step: ampc run runs the model in pieces"}}
+}
+
+// carriedBy is a foreign node that what g returns depends on, nil if there is none.
+func carriedBy(g *ir.Graph) *ir.Node {
+	seen := map[*ir.Node]bool{}
+	rest := slices.Clone(g.Return)
+	for len(rest) > 0 {
+		v := rest[len(rest)-1]
+		rest = rest[:len(rest)-1]
+		if v == nil || v.Def == nil || seen[v.Def] {
+			continue
+		}
+		if v.Def.Op == ir.OpForeign {
+			return v.Def
+		}
+		seen[v.Def] = true
+		rest = append(rest, v.Def.In...)
+	}
+	return nil
 }
 
 // openSession prepares an ONNX model to run in pieces.
@@ -93,6 +126,10 @@ func fillONNX(c *cobra.Command, path string, feed ampc.Feed, seed int64) (ampc.F
 	if err != nil {
 		return nil, nil, err
 	}
+	sizes, err := m.Bound(dimSizes(o), o.Shapes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
 	r := rand.New(rand.NewPCG(uint64(seed), 1))
 	full := ampc.Feed{}
 	maps.Copy(full, feed)
@@ -100,7 +137,7 @@ func fillONNX(c *cobra.Command, path string, feed ampc.Feed, seed int64) (ampc.F
 		if full[x.Name] != nil {
 			continue
 		}
-		t, err := x.Type(dimSizes(o), o.Shapes[x.Name])
+		t, err := x.Type(sizes, o.Shapes[x.Name])
 		if err != nil {
 			return nil, nil, sizeHint(path, fmt.Errorf("%s: input %q: %w", path, x.Name, err))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -214,7 +215,7 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, p 
 		err = o.apply(&f)
 	}
 	if err == nil {
-		err = o.bound()
+		err = cmp.Or(o.bound(), o.whole())
 	}
 	if err != nil {
 		return nil, nil, false, err

@@ -33,17 +33,11 @@ func runCommand() *cobra.Command {
 		if err := checkWritable(out); err != nil {
 			return err
 		}
-		o, err := open(c, args[0])
+		o, err := opened(c, args[0], &f, "run takes a source graph")
 		if dynamic(err) {
 			return onDevice(device, func(b runtime.Backend) error { return runPieces(c, args[0], &f, seed, b, out, asJSON) })
 		}
 		if err != nil {
-			return err
-		}
-		if o.compiled {
-			return fmt.Errorf("%s: is compiled already; run takes a source graph", args[0])
-		}
-		if err := o.apply(&f); err != nil {
 			return err
 		}
 		feed, err := readInputs(f.arrays)
@@ -83,6 +77,9 @@ func runModel(c *cobra.Command, o *openedModel, feed ampc.Feed, seed int64, step
 		if last, err = step.Run(c.Context(), micro...); err != nil {
 			return err
 		}
+	}
+	for _, note := range o.model.Notes() {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", o.spec, note)
 	}
 	r, err := collect(c.Context(), o, last, results)
 	if err != nil {

@@ -88,6 +88,9 @@ func Docs() []Doc {
 	return out
 }
 
+// Why is why the host runs a node, "" for one that it does not run.
+func Why(n *onnx.Node) string { return operators()[opName(n)].why }
+
 // inRegions are those of them that a region takes where it can.
 var inRegions = map[string]bool{"If": true, "Identity": true}
 
