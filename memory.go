@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 
 	"ampc/runtime"
@@ -21,16 +20,16 @@ func (s *session) largest(m *Model, r request, k known, err error) error {
 		return err
 	}
 	name := Dim(m.Graph().BatchDim())
-	hi, what := r.sizes[name], string(name)
+	batch, what := r.sizes[name], string(name)
 	if name == "" {
-		hi, what = m.written(r), "batch"
+		batch, what = m.written(r), "batch"
 	}
-	if hi <= 1 {
+	if batch <= 1 {
 		return err
 	}
 	e := *room
 	e.Text = strings.TrimSuffix(err.Error(), room.Ending())
-	need := func(n int64) (float64, error) {
+	need := func(n int64) (int64, error) {
 		if name == "" {
 			r.batch = n
 		} else {
@@ -39,20 +38,18 @@ func (s *session) largest(m *Model, r request, k known, err error) error {
 		}
 		step, err := m.translate(r, k, s.backend.Target())
 		if err != nil {
-			return math.Inf(1), err
+			return 0, err
 		}
-		return float64(b.Need(step.program, s.store)), nil
+		return b.Need(step.program, s.store)
 	}
 	if _, err := need(1); err != nil && name == "" {
-		e.Advice = fmt.Sprintf("make the batch or the model smaller; which batch fits is not known, because the model is written for %d: %v", hi, err)
+		e.Advice = fmt.Sprintf("make the batch or the model smaller; which batch fits is not known, because the model is written for %d: %v", batch, err)
 		return &e
 	}
-	whole, _ := need(hi)
-	more := max(1, float64(room.Need)/whole) // than Need counts, such as scratch memory
-	lo := int64(0)
+	lo, hi := int64(0), batch
 	for lo+1 < hi {
 		mid := (lo + hi) / 2
-		if bytes, _ := need(mid); more*bytes <= float64(room.Room) {
+		if bytes, err := need(mid); err == nil && bytes <= room.Room-room.Spare {
 			lo = mid
 		} else {
 			hi = mid

@@ -43,8 +43,11 @@ func TestLargestBatchThatFits(t *testing.T) {
 	if bytes := n << 22; bytes > room.Room || bytes < room.Room/4 {
 		t.Errorf("batch %d takes %d bytes, there is room for %d", n, bytes, room.Room)
 	}
-	if err := train(n / 2); err != nil {
-		t.Errorf("half of the largest batch: %v", err)
+	if err := train(n); err != nil {
+		t.Errorf("the largest batch: %v", err)
+	}
+	if err := train(n + n/20); !errors.As(err, &room) {
+		t.Errorf("a batch larger by a twentieth: %v", err)
 	}
 }
 
@@ -78,8 +81,11 @@ func TestLargestBatchOfNumbers(t *testing.T) {
 	if bytes := int64(n) << 22; bytes > room.Room || bytes < room.Room/4 {
 		t.Errorf("batch %d takes %d bytes, there is room for %d", n, bytes, room.Room)
 	}
-	if err := train(n/2, flat(n/2)); err != nil {
-		t.Errorf("half of the largest batch: %v", err)
+	if err := train(n, flat(n)); err != nil {
+		t.Errorf("the largest batch: %v", err)
+	}
+	if err := train(n+n/20, flat(n+n/20)); !errors.As(err, &room) {
+		t.Errorf("a batch larger by a twentieth: %v", err)
 	}
 	err = train(rows, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 		return m.Reshape(m.Reshape(x, 2, rows/2, 1<<20), rows, 1<<20)

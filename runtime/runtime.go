@@ -43,13 +43,14 @@ type Bounded interface {
 
 // Sized is a Backend that knows how much memory a Program takes before it is loaded.
 type Sized interface {
-	// Need is the memory in bytes that p over s takes at least, in addition to what is there.
-	Need(p *lower.Program, s Store) int64
+	// Need is the memory in bytes that Load of p over s asks for, in addition to what is there.
+	Need(p *lower.Program, s Store) (int64, error)
 }
 
 // RoomError says that a Program, or variables, need more memory than there is.
 type RoomError struct {
 	Need, Room int64
+	Spare      int64  // how much less room another process may find
 	Text       string // what exceeds what
 	Advice     string // "": make the batch or the model smaller
 }

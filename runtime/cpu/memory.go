@@ -18,10 +18,15 @@ type ceiling struct {
 	bytes int64
 	used  int64  // memory in use; garbage counts until it is collected
 	whose string // text for a message, after a size: "of this machine"
+	space bool   // it bounds what is mapped, touched or not
 }
 
 // little is memory that the heap most likely has.
 const little = 1 << 20
+
+// spaceVaries is how much two runs of a program differ in what they map: by arenas of Go's heap and
+// stacks of threads.
+const spaceVaries = 128 << 20
 
 // fits returns an error if n more bytes exceed what this process may have. Without this check the
 // system would end the process. The machine sets a bound, and so may a container (a cgroup) and
@@ -35,7 +40,11 @@ func fits(n int64) error {
 	if c == nil {
 		return nil
 	}
-	return &runtime.RoomError{Need: n, Room: c.bytes - c.used, Text: fmt.Sprintf("%s are more than the %s %s, %s of them in use", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))}
+	spare := (c.bytes - c.used) / 200
+	if c.space {
+		spare += spaceVaries
+	}
+	return &runtime.RoomError{Need: n, Room: c.bytes - c.used, Spare: spare, Text: fmt.Sprintf("%s are more than the %s %s, %s of them in use", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))}
 }
 
 // fits is fits of this process, unless memory is only planned.
@@ -46,33 +55,52 @@ func (b *Backend) fits(n int64) error {
 	return fits(n)
 }
 
-// Need implements runtime.Sized: it counts arenas.
-func (b *Backend) Need(p *lower.Program, st runtime.Store) int64 {
-	return p.Total() - st.(*store).held(p)
-}
-
-// roomFor returns an error if p over s does not fit. Results and scratch memory count where the
-// arenas alone leave little room: to plan them takes a part of a step's time.
-func (b *Backend) roomFor(p *lower.Program, s *store) error {
-	need := b.Need(p, s)
-	if err := b.fits(need); err != nil || b.dry || need < little || exceeded(need/3*4) == nil {
-		return err
+// Need implements runtime.Sized. Results and scratch memory count where the arenas fit and take more
+// than half of the room: to plan them takes a part of a step's time. Where ulimit leaves too little
+// address space to plan in, they count as much as the arenas.
+func (b *Backend) Need(p *lower.Program, st runtime.Store) (int64, error) {
+	need := p.Total() - st.(*store).held(p)
+	if b.dry || need < little {
+		return need, nil
+	}
+	if c := exceeded(2 * need); c == nil || need > c.bytes { // not c.used: garbage must not decide what is counted
+		return need, nil
+	}
+	guess := 2 * need
+	if slices.ContainsFunc(ceilings(heap()), func(c ceiling) bool { return c.space && guess > c.bytes-c.used }) {
+		return guess, nil // planning maps what it counts
 	}
 	plan, err := planOn(b.m.Path, p, b.Threads())
+	return need + max(plan.Total()-p.Total(), 0), err
+}
+
+// roomFor returns an error if p over s does not fit.
+func (b *Backend) roomFor(p *lower.Program, s *store) error {
+	need, err := b.Need(p, s)
 	if err != nil {
 		return err
 	}
-	return b.fits(need + max(plan.Total()-p.Total(), 0))
+	return b.fits(need)
 }
 
-// exceeded returns a bound that n more bytes would exceed, or nil.
+// exceeded returns the tightest bound if n more bytes would exceed it, or nil.
 func exceeded(n int64) *ceiling {
-	for _, c := range ceilings(heap()) {
-		if n > c.bytes-c.used {
-			return &c
+	c := tightest(ceilings(heap()))
+	if c == nil || n <= c.bytes-c.used {
+		return nil
+	}
+	return c
+}
+
+// tightest is the bound that leaves the least room, nil if there is none.
+func tightest(list []ceiling) *ceiling {
+	var least *ceiling
+	for i := range list {
+		if c := &list[i]; least == nil || c.bytes-c.used < least.bytes-least.used {
+			least = c
 		}
 	}
-	return nil
+	return least
 }
 
 // Available is the memory in bytes that the Go heap of this process may grow to: the least of what the machine, its
@@ -80,11 +108,11 @@ func exceeded(n int64) *ceiling {
 // process gives most of it to debug.SetMemoryLimit, so that garbage is collected before the system ends the process.
 func Available() int64 {
 	h := heap()
-	n := int64(math.MaxInt64)
-	for _, c := range ceilings(h) {
-		n = min(n, max(c.bytes-c.used, 0)+h.objects)
+	c := tightest(ceilings(h))
+	if c == nil {
+		return math.MaxInt64
 	}
-	return n
+	return max(c.bytes-c.used, 0) + h.objects
 }
 
 // Room is Available; see runtime.Bounded.

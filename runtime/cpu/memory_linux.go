@@ -27,10 +27,10 @@ func ceilings(h heapUse) []ceiling {
 	var list []ceiling
 	var s syscall.Sysinfo_t
 	if syscall.Sysinfo(&s) == nil {
-		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + nonHeapBytes, "of this machine"})
+		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + nonHeapBytes, "of this machine", false})
 	}
 	if n := recentGroupLimit(root); n > 0 {
-		list = append(list, ceiling{n, h.objects + nonHeapBytes, "that the container (its cgroup) may use"})
+		list = append(list, ceiling{n, h.objects + nonHeapBytes, "that the container (its cgroup) may use", false})
 	}
 	for _, r := range []struct {
 		number, field int
@@ -38,7 +38,7 @@ func ceilings(h heapUse) []ceiling {
 	}{{syscall.RLIMIT_AS, addressSpace, "-v"}, {syscall.RLIMIT_DATA, dataSegment, "-d"}} {
 		var l syscall.Rlimit
 		if syscall.Getrlimit(r.number, &l) == nil && l.Cur < math.MaxInt64 {
-			list = append(list, ceiling{int64(l.Cur), mapped(root, r.field) + arena - h.idle, "that ulimit " + r.flag + " allows"})
+			list = append(list, ceiling{int64(l.Cur), mapped(root, r.field) + arena - h.idle, "that ulimit " + r.flag + " allows", true})
 		}
 	}
 	return list

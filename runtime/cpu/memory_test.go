@@ -15,10 +15,8 @@ func TestTooLittleMemory(t *testing.T) {
 	if len(all) == 0 {
 		t.Skip("this system does not say how much memory there is")
 	}
-	least := all[0].bytes - all[0].used
-	for _, c := range all {
-		least = min(least, c.bytes-c.used)
-	}
+	c := tightest(all)
+	least := c.bytes - c.used
 	if err := fits(least / 2); err != nil {
 		t.Errorf("half of the memory: %v", err)
 	}
@@ -45,6 +43,16 @@ func TestTooLittleMemory(t *testing.T) {
 	p.Arenas[lower.WorkArena] = math.MaxInt64 / 2
 	if _, err := b.Load(p, s); err == nil || !strings.HasPrefix(err.Error(), "cpu: p: ") {
 		t.Errorf("a program that wants more than there is: %v", err)
+	}
+}
+
+// Of several bounds the one counts that leaves least room, not the first nor the smallest.
+func TestTightestBound(t *testing.T) {
+	if c := tightest([]ceiling{{100, 10, "machine", false}, {40, 10, "group", false}, {80, 60, "ulimit", true}, {90, 65, "other", true}}); c == nil || c.whose != "ulimit" {
+		t.Errorf("%+v, want that of ulimit, which leaves 20", c)
+	}
+	if c := tightest(nil); c != nil {
+		t.Errorf("no bound: %+v", c)
 	}
 }
 
