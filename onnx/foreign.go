@@ -61,6 +61,19 @@ func (im *importer) foreign(c *call, why string) error {
 	return nil
 }
 
+// orCarried builds the node of c. If elements would have to be known for that, and Carry is set, the
+// node is carried.
+func (im *importer) orCarried(c *call, build func() error) (carried bool, err error) {
+	before, done := *im.b, len(im.b.Graph().Body[ir.Forward])
+	err = build()
+	if u, not := errors.AsType[Unsupported](err); not && u.Data && im.carries() && im.o.Carry {
+		*im.b = before // without the mistake, and what was built before it
+		im.b.Graph().Body[ir.Forward] = im.b.Graph().Body[ir.Forward][:done]
+		return true, im.foreign(c, u.Reason)
+	}
+	return false, err
+}
+
 // rowless is why an operator without a row has no place in the graph.
 func (im *importer) rowless(n *Node) string {
 	if im.o.Host != nil {

@@ -171,10 +171,18 @@ func TestConvertPassesThrough(t *testing.T) {
 	}
 	quantized := base(nodeOf("QuantizeLinear", []string{"a", "s", "z"}, []string{"q"}), nodeOf("DequantizeLinear", []string{"q", "s", "z"}, []string{"b"}), nodeOf("MatMul", []string{"b", "w"}, []string{"y"})).
 		raw(5, scale).raw(5, raw("z", float8, nil, []byte{0})).raw(5, square("w")).raw(12, y)
+	leaf := func(op, out string) msg {
+		return msg(nil).str(2, out).raw(1, nodeOf(op, []string{"b"}, []string{out})).raw(12, infoOf(out, 1, 64, 64))
+	}
+	choice := msg(nil).str(1, "Cond").str(10, "mine").str(4, "b").str(5, "r").
+		raw(7, nodeOf("ReduceSum", []string{"b"}, []string{"sum"}, intAttr("keepdims", 0))).raw(7, nodeOf("Cast", []string{"sum"}, []string{"yes"}, intAttr("to", 9))).
+		raw(7, nodeOf("If", []string{"yes"}, []string{"r"}, graphAttr("then_branch", leaf("Relu", "p")), graphAttr("else_branch", leaf("Neg", "q")))).
+		raw(9, msg(nil).num(2, 21))
 	for name, c := range map[string]struct {
 		graph msg
 		low   int // nodes in 16 bits
 	}{
+		"a function's If":  {base(nodeOf("Cond", []string{"a"}, []string{"y"}).str(7, "mine")).raw(12, y), 1},
 		"strings":          {through(text), 1},
 		"complex":          {through(complex64), 1},
 		"float8":           {quantized.raw(13, infoOf("q", float8, 64, 64)).raw(13, infoOf("b", 1, 64, 64)), 2},
@@ -184,7 +192,7 @@ func TestConvertPassesThrough(t *testing.T) {
 			raw(5, tensorOf("w", []int64{4096, 2}, ramp(8192, 0, 1)...)).raw(12, infoOf("y", 1, 2, 2)), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := onnx.Parse(at(21, c.graph))
+			m, err := onnx.Parse(at(21, c.graph).raw(8, msg(nil).str(1, "mine").num(2, 1)).raw(25, choice))
 			if err != nil {
 				t.Fatal(err)
 			}

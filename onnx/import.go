@@ -371,7 +371,8 @@ func (im *importer) node(n *Node, s *scope) error {
 	r := im.rows[rowKey{n.Domain, n.Op}]
 	if r == nil {
 		if f := im.function(n); f != nil {
-			return im.call(f, c)
+			_, err := im.orCarried(c, func() error { return im.call(f, c) })
+			return err
 		}
 		why := im.rowless(n)
 		if im.carries() {
@@ -398,14 +399,9 @@ func (im *importer) node(n *Node, s *scope) error {
 		}
 		v.typ = typ
 	}
-	before, done := *im.b, len(im.b.Graph().Body[ir.Forward])
-	outs, err := c.run(r)
-	if u, not := errors.AsType[Unsupported](err); not && u.Data && im.carries() && im.o.Carry {
-		*im.b = before // without the mistake, and what was built before it
-		im.b.Graph().Body[ir.Forward] = im.b.Graph().Body[ir.Forward][:done]
-		return im.foreign(c, u.Reason)
-	}
-	if err != nil {
+	var outs []*value
+	carried, err := im.orCarried(c, func() (err error) { outs, err = c.run(r); return err })
+	if carried || err != nil {
 		return err
 	}
 	for i, name := range n.Out {
