@@ -207,7 +207,10 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	if err := e.bindDerived(s); err != nil {
 		return nil, err
 	}
-	work := s.workArena(e.context, e.p)
+	work, err := s.workArena(e.context, e.p)
+	if err != nil {
+		return nil, err
+	}
 	e.keep(work)
 	for i := range e.p.Buffers {
 		switch b := &e.p.Buffers[i]; {

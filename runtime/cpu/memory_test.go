@@ -44,6 +44,9 @@ func TestTooLittleMemory(t *testing.T) {
 	if _, err := b.Load(p, s); err == nil || !strings.HasPrefix(err.Error(), "cpu: p: ") {
 		t.Errorf("a program that wants more than there is: %v", err)
 	}
+	if _, err := s.(*store).workArena(new(execContext), p); err == nil || !strings.HasSuffix(err.Error(), "in use: run fewer steps, or micro-batches, at the same time") {
+		t.Errorf("one more step at the same time: %v", err)
+	}
 }
 
 // Of several bounds the one counts that leaves least room, not the first nor the smallest.
@@ -75,7 +78,9 @@ func TestMemoryInUseCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := made.(*store)
-	s.workArena(s.b.first, &lower.Program{Arenas: [lower.NumArenas]int64{lower.WorkArena: 100}})
+	if _, err := s.workArena(s.b.first, &lower.Program{Arenas: [lower.NumArenas]int64{lower.WorkArena: 100}}); err != nil {
+		t.Fatal(err)
+	}
 	s.copyOf(s.vars["w"], ir.F16)
 	p := &lower.Program{Vars: []lower.Var{w}, WeightCopies: []lower.WeightCopy{{Var: "w", DType: ir.F16}, {Var: "w", DType: ir.BF16}}}
 	p.Arenas[lower.WorkArena] = 300

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,17 +62,25 @@ func (s *store) held(p *lower.Program) int64 {
 
 // workArena returns temporary memory for p in an execution context, as much as p needs or more. The
 // context runs one program at a time, and a program keeps nothing in the arena from step to step, so
-// programs share it.
-func (s *store) workArena(c *execContext, p *lower.Program) *kern.Block {
+// programs share it. Load has checked that there is room for the first context's; for steps that run
+// at the same time there may be none.
+func (s *store) workArena(c *execContext, p *lower.Program) (*kern.Block, error) {
 	old, n := s.work[c], p.Arenas[lower.WorkArena]
-	if old == nil || int64(len(old.Bytes())) < n {
-		if old != nil {
-			old.Release() // programs that are bound to it hold it
-		}
-		s.work[c] = s.alloc(n)
-		s.place(c.m, s.work[c], p)
+	if old != nil && int64(len(old.Bytes())) >= n {
+		return old, nil
 	}
-	return s.work[c]
+	if err := s.b.fits(n); err != nil && c != s.b.first {
+		if room, ok := errors.AsType[*runtime.RoomError](err); ok {
+			room.Advice = "run fewer steps, or micro-batches, at the same time"
+		}
+		return nil, fmt.Errorf("memory of one more step at the same time: %w", err)
+	}
+	if old != nil {
+		old.Release() // programs that are bound to it hold it
+	}
+	s.work[c] = s.alloc(n)
+	s.place(c.m, s.work[c], p)
+	return s.work[c], nil
 }
 
 // place provides the memory of a new block on the NUMA nodes that use it: that of a work arena by the
