@@ -11,14 +11,24 @@ import (
 	"ampc"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
+	"ampc/runtime/cpu/kern"
 )
+
+// skipUnmapped skips a test that loads a step as large as the machine's memory where it is not known,
+// or the arena would be touched: under the race detector it is in Go's heap.
+func skipUnmapped(t *testing.T) {
+	if cpu.Available() > 1<<45 {
+		t.Skip("this system does not say how much memory there is")
+	}
+	if kern.RaceEnabled {
+		t.Skip("not under the race detector, which keeps arenas in Go's heap")
+	}
+}
 
 // A step that does not fit into the machine's memory is refused before it runs; the error names the
 // largest batch that does fit, and one that large is not refused.
 func TestLargestBatchThatFits(t *testing.T) {
-	if cpu.Available() > 1<<45 {
-		t.Skip("this system does not say how much memory there is")
-	}
+	skipUnmapped(t)
 	m := ampc.New("large")
 	defer m.Close()
 	x := m.Input("x", ampc.F32, ampc.Dim("N"), 1<<20)
@@ -53,9 +63,7 @@ func TestLargestBatchThatFits(t *testing.T) {
 
 // The batch may be a number in the model. A model that is written for it says so.
 func TestLargestBatchOfNumbers(t *testing.T) {
-	if cpu.Available() > 1<<45 {
-		t.Skip("this system does not say how much memory there is")
-	}
+	skipUnmapped(t)
 	const rows = 1 << 20
 	train := func(batch int, rows func(m *ampc.Model, x ampc.Tensor) ampc.Tensor) error {
 		m := ampc.New("large")

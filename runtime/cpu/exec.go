@@ -148,18 +148,21 @@ func (e *exec) keep(b *kern.Block) {
 
 // prepareWorkers gives workers that have come since the last step what they need.
 func (e *exec) prepareWorkers() error {
-	workers := e.machine().Pool().Workers()
-	for _, x := range append(e.beside[:len(e.beside):len(e.beside)], e) {
-		if x.scratch.ready >= workers {
-			continue
+	for _, x := range e.beside {
+		if err := x.prepareWorkers(); err != nil {
+			return err
 		}
-		if err := e.b.fits(x.scratch.missing(workers)); err != nil {
-			return fmt.Errorf("cpu: %s: %d workers instead of %d: %w", e.p.Name, workers, x.scratch.ready, err)
-		}
-		e.of.store.mu.Lock()
-		x.scratch.allot(workers)
-		e.of.store.mu.Unlock()
 	}
+	workers := e.machine().Pool().Workers()
+	if e.scratch.ready >= workers {
+		return nil
+	}
+	if err := e.b.fits(e.scratch.missing(workers)); err != nil {
+		return fmt.Errorf("cpu: %s: %d workers instead of %d: %w", e.p.Name, workers, e.scratch.ready, err)
+	}
+	e.of.store.mu.Lock()
+	e.scratch.allot(workers)
+	e.of.store.mu.Unlock()
 	return nil
 }
 
