@@ -90,10 +90,12 @@ func TestConvertSumsOfSquares(t *testing.T) {
 		"einsum": {self},
 		"mul":    {nodeOf("Mul", []string{"x", "x"}, []string{"q"}), byOnes},
 		"pow":    {nodeOf("Pow", []string{"x", "two"}, []string{"q"}), byOnes},
+		"moved":  {nodeOf("Mul", []string{"x", "x"}, []string{"p"}), nodeOf("Unsqueeze", []string{"p", "first"}, []string{"u"}), nodeOf("Squeeze", []string{"u", "first"}, []string{"q"}), byOnes},
 	} {
 		g := msg(nil).raw(5, tensorOf("ones", []int64{64}, ramp(64, 1, 0)...)).raw(5, tensorOf("two", nil, 2)).
 			raw(5, tensorOf("w", []int64{64, 64}, ramp(64*64, 0.5, 0.1)...)).raw(11, infoOf("x", 1, 64, 64)).raw(12, infoOf("y", 1, 64, 1)).
-			raw(5, msg(nil).num(1, 2).num(2, 7).str(8, "column").raw(9, []byte{64, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}))
+			raw(5, msg(nil).num(1, 2).num(2, 7).str(8, "column").raw(9, []byte{64, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0})).
+			raw(5, msg(nil).num(1, 1).num(2, 7).str(8, "first").raw(9, make([]byte, 8)))
 		for _, n := range append(nodes, nodeOf("Sqrt", []string{"s"}, []string{"r"}), nodeOf("Div", []string{"r", "k"}, []string{"d"}), nodeOf("Reshape", []string{"d", "column"}, []string{"c"}), nodeOf("MatMul", []string{"w", "c"}, []string{"y"})) {
 			g = g.raw(1, n)
 		}

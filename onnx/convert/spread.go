@@ -46,12 +46,32 @@ func (p *convertPlan) widenSums() {
 	for i, n := range p.m.Graph.Nodes {
 		sums := n.Op == "Einsum" && repeats(n)
 		for _, name := range n.In {
-			k, made := p.from[name]
-			sums = sums || made && p.products[i] && squares(p.m.Graph.Nodes[k])
+			sums = sums || p.products[i] && p.squared(name)
 		}
 		if sums && p.half[i] {
 			p.half[i], p.free[i], p.exceeds[i], p.why[i] = false, false, true, "a sum of squares may leave the range of f16"
 		}
+	}
+}
+
+// moves are operators whose results are elements of their first operand.
+var moves = map[string]bool{"Identity": true, "Reshape": true, "Flatten": true, "Squeeze": true, "Unsqueeze": true, "Transpose": true, "Slice": true, "Gather": true, "Expand": true}
+
+// squared reports whether a value is of squares, moved or not.
+func (p *convertPlan) squared(name string) bool {
+	for {
+		i, made := p.from[name]
+		if !made {
+			return false
+		}
+		n := p.m.Graph.Nodes[i]
+		if squares(n) {
+			return true
+		}
+		if n.Domain != "" || !moves[n.Op] {
+			return false
+		}
+		name = n.In[0]
 	}
 }
 
