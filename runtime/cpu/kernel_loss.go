@@ -277,7 +277,7 @@ func (g *lossGrad) rows(w, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		hit, label := 1-g.smoothing, g.labels.int(i)
 		if g.smoothing != 0 {
-			hit *= g.weight(i)
+			hit = float32(hit * g.weight(i))
 		}
 		if label != g.ignore {
 			r[(i-lo)*g.cols+int(label)] -= hit
@@ -315,7 +315,7 @@ func (g *lossGrad) smooth(r, t []float32, lo int) {
 		p.Binary(kern.Sub, r, r, t)
 		return
 	}
-	g.each(t, r, func(i int, _ []float32) float32 { return (1-g.smoothing)*g.weight(lo+i) + float32(g.spread) })
+	g.each(t, r, func(i int, _ []float32) float32 { return float32((1-g.smoothing)*g.weight(lo+i)) + float32(g.spread) })
 	p.Binary(kern.Mul, r, r, t)
 	for at := 0; at < len(t); at += g.cols {
 		p.Axpb(t[at:at+g.cols], g.weights, share, 0)
