@@ -34,6 +34,9 @@ func (p *convertPlan) widenOutputs() {
 			left += tailShare * float64(2*p.floatElements(x))
 		}
 	}
+	for x := range p.captures { // graphs of nodes read it
+		readers[x]++
+	}
 	for _, y := range p.m.Graph.Outputs {
 		t := p.tail(y.Name, readers)
 		if t == nil || p.asked[y.Name] || float64(t.bytes) > left {
