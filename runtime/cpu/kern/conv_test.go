@@ -87,6 +87,14 @@ func wideConv(d dice, typ Type, out, stride, pad int) *Conv {
 	return c
 }
 
+// gappedConv has rows that tiles read together, of 64 columns with the gaps between them: whole tiles.
+func gappedConv(d dice, typ Type) *Conv {
+	c := &Conv{N: 2, C: 3, K: 17, Groups: 1, In: [3]int{1, 11, 6}, Out: [3]int{1, 11, 4}, Kernel: [3]int{1, 3, 3},
+		Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 0}}
+	c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C*9), d.buf(F32, c.N*c.K*volume(c.Out))
+	return c
+}
+
 // vnniConv has bf16 operands with even numbers of channels in each group.
 func vnniConv(d dice, stride, dilation, groups int) *Conv {
 	size := func() int { return 2*dilation + 1 + d.IntN(40) }
@@ -123,6 +131,7 @@ func manyConvs(d dice) (list []*Conv) {
 		list = append(list, vnniConv(d, 1+i%2, 1+i/2%2, 1+i/8))
 	}
 	for _, typ := range []Type{F32, F16, BF16} {
+		list = append(list, gappedConv(d, typ))
 		for _, out := range []int{8, 16, 32} {
 			list = append(list, wideConv(d, typ, out, 1, 1), wideConv(d, typ, out, 2, 1), wideConv(d, typ, out, 2, 0))
 		}

@@ -229,7 +229,7 @@ func (t *gemmTask) readsIndirect(j, n int) bool {
 const indirectDepth = sumDepth
 
 func (t *gemmTask) blocks() {
-	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
+	t.direct = !t.out.turned && t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0 && t.out.cols.gap == 0
 	t.ends = t.endingTiles()
 	kc := t.p.kc
 	switch {

@@ -182,28 +182,32 @@ func TestGemmEpilogue(t *testing.T) {
 		for i := range 40 {
 			gc := gemmCase{m: 1 + d.IntN(40), n: 1 + d.IntN(80), k: d.IntN(60), outer: 1, inner: 1 + d.IntN(2), tb: i%2 == 0,
 				a: d.typ(), b: d.typ(), c: d.typ(), pad: d.IntN(3)}
-			checkGemm(t, m, d, gc, func(g *Gemm) {
-				if d.IntN(2) == 0 {
-					g.Bias = d.buf(d.typ(), g.N)
-				}
-				if d.IntN(3) == 0 {
-					g.RowBias = d.buf(d.typ(), g.M)
-				}
-				if d.IntN(3) == 0 {
-					g.Scale = 0.37
-				}
-				if d.IntN(2) == 0 {
-					g.Residual = gc.operand(d, d.typ(), g.M, g.N, false)
-					g.Last = Act(d.IntN(2))
-				}
-				g.Accumulate = d.IntN(3) == 0
-				g.Act = Act(d.IntN(len(actOps)))
-			})
+			checkGemm(t, m, d, gc, func(g *Gemm) { g.Epilogue = gc.epilogue(d) })
 			if t.Failed() {
 				return
 			}
 		}
 	})
+}
+
+// epilogue is a random one for gc.
+func (g gemmCase) epilogue(d dice) (e Epilogue) {
+	if d.IntN(2) == 0 {
+		e.Bias = d.buf(d.typ(), g.n)
+	}
+	if d.IntN(3) == 0 {
+		e.RowBias = d.buf(d.typ(), g.m)
+	}
+	if d.IntN(3) == 0 {
+		e.Scale = 0.37
+	}
+	if d.IntN(2) == 0 {
+		e.Residual = g.operand(d, d.typ(), g.m, g.n, false)
+		e.Last = Act(d.IntN(2))
+	}
+	e.Accumulate = d.IntN(3) == 0
+	e.Act = Act(d.IntN(len(actOps)))
+	return e
 }
 
 // blocksOfChain is p with packed blocks of one chain and three panels: more of them, and the same sums.
