@@ -133,3 +133,42 @@ func (b *box) each(workers int, f func(Division)) {
 		}
 	}
 }
+
+// offer is what a product costs with so many panels of rows.
+type offer struct {
+	panels, time, workers int
+	balance               float64
+}
+
+// mostFiner is how many panels more than necessary are tried.
+const mostFiner = 12
+
+// evenPanels calls try with a number of panels of n rows, last with the chosen one: the least, unless that leaves workers idle for
+// more than a tenth of the time. Then it is the fastest that keeps them busy among those that are nearly as fast as any.
+func evenPanels(least, n int, try func(panels int) offer) {
+	first := try(least)
+	if first.workers == 1 || first.balance >= balanced {
+		return
+	}
+	var all [mostFiner + 1]offer
+	list, time := append(all[:0], first), first.time
+	for p := least + 1; p <= min(2*least, least+mostFiner, n); p++ {
+		o := try(p)
+		list, time = append(list, o), min(time, o.time)
+	}
+	best := offer{}
+	for _, o := range list {
+		if o.time <= time+int(fastEnough*float64(time)) && (best.panels == 0 || o.better(&best)) {
+			best = o
+		}
+	}
+	try(best.panels)
+}
+
+// better reports whether o is balanced and faster than b, or b is not balanced and o more.
+func (o *offer) better(b *offer) bool {
+	if min(o.balance, b.balance) >= balanced {
+		return o.time < b.time
+	}
+	return o.balance > b.balance
+}

@@ -20,7 +20,7 @@ func (t *gemmTask) box(shares [2]bool) box {
 		speed = 2
 	}
 	b := box{items: t.items, rows: t.panels, cols: t.columns, task: taskCost}
-	b.cell = h * t.p.nr * (2*max(1, t.depth)/speed + packCost)
+	b.cell = h*t.p.nr*(2*max(1, t.depth)/speed+packCost) + t.p.nr*t.lowCost()
 	if !shares[0] {
 		b.row = h * t.packingCost(0)
 	}
@@ -30,6 +30,11 @@ func (t *gemmTask) box(shares [2]bool) box {
 	b.row += h * t.depth * t.reading[0]
 	b.col += t.p.nr * t.depth * t.reading[1]
 	return b
+}
+
+// lowCost is what a panel reads of a column of B for being lower than it could be.
+func (t *gemmTask) lowCost() int {
+	return t.depth * (t.panels - ceilDiv(t.rows, t.mr)) / t.panels
 }
 
 // packingCost is what a block takes to pack a row of A, or a column of B.
@@ -68,12 +73,22 @@ func (t *gemmTask) sharesPacked() bool { return t.depth > 0 && (!t.vnni || t.til
 const mostShared = 4 << 20
 
 // divide chooses the division of the product, and whether its operands are packed by all workers before: where blocks would
-// pack them again and again.
+// pack them again and again. Panels are lower than they could be where that keeps the workers busy.
 func (t *gemmTask) divide(workers int) {
-	t.shares = [2]bool{}
-	t.part = t.m.divide(t.box(t.shares), workers)
-	if t.part.Workers == 1 || !t.sharesPacked() {
+	if t.fixed[0].weights != nil || t.tiles { // the panels are packed already, or as high as a register
+		t.dividePanels(workers, t.panels)
 		return
+	}
+	evenPanels(t.panels, t.rows, func(panels int) offer { return t.dividePanels(workers, panels) })
+}
+
+// dividePanels chooses the division for so many panels of rows.
+func (t *gemmTask) dividePanels(workers, panels int) offer {
+	t.panels, t.shares = panels, [2]bool{}
+	t.part = t.m.divide(t.box(t.shares), workers)
+	all := offer{panels: panels, time: t.part.Time, workers: t.part.Workers, balance: t.part.balance()}
+	if t.part.Workers == 1 || !t.sharesPacked() {
+		return all
 	}
 	least := t.part.Time - t.part.Time/16
 	for i := 1; i < 4; i++ {
@@ -92,8 +107,10 @@ func (t *gemmTask) divide(workers int) {
 		}
 		if d := t.m.divide(t.box(shares), workers); d.Time+beside < least {
 			least, t.part, t.shares = d.Time+beside, d, shares
+			all.time, all.workers, all.balance = least, d.Workers, d.balance()
 		}
 	}
+	return all
 }
 
 // packShared packs the operands that blocks share.

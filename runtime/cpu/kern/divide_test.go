@@ -130,3 +130,44 @@ func TestDivision(t *testing.T) {
 		t.Errorf("%d of %d divisions are not balanced", uneven, cases)
 	}
 }
+
+// Panels that are made lower for the sake of balance do not change bits: of products, of convolutions and of their gradients.
+func TestEvenPanels(t *testing.T) {
+	const workers = 24
+	for _, p := range Paths() {
+		one, many, lower := New(p, 1), New(p, workers), 0
+		for _, typ := range []Type{F32, BF16} {
+			d := newDice(21)
+			for rows := 65; rows < 129; rows += 9 {
+				a, b, c, same := d.buf(typ, rows*300), d.buf(typ, 300*200), d.buf(F32, rows*200), d.buf(F32, rows*200)
+				g := Gemm{M: rows, N: 200, K: 300, A: Mat{Buf: a, LD: 300}, B: Mat{Buf: b, LD: 200}, C: Mat{Buf: c, LD: 200}}
+				one.Gemm(&g)
+				g.C.Buf = same
+				many.Gemm(&g)
+				lower += many.gemm.panels - one.gemm.panels
+				if string(c.Data) != string(same.Data) {
+					t.Errorf("%s, %v: a product of %d rows differs on %d workers", p.Name(), typ, rows, workers)
+				}
+			}
+			for _, last := range []bool{false, true} {
+				c := benchConv(typ, 2, 64, 70, 13, 3, 1, last)
+				for name, f := range map[string]func(*Machine, *Conv) Buf{
+					"convolution": func(m *Machine, c *Conv) Buf { m.Conv(c); return c.Y },
+					"gradient":    func(m *Machine, c *Conv) Buf { m.ConvInputGrad(c); return c.X },
+					"weights":     func(m *Machine, c *Conv) Buf { m.ConvWeightGrad(c); return c.W },
+				} {
+					want := string(f(one, c).Data)
+					if got := string(f(many, c).Data); got != want {
+						t.Errorf("%s, %v, last=%v: %s differs on %d workers", p.Name(), typ, last, name, workers)
+					}
+					lower += many.winoRun.panels - one.winoRun.panels
+				}
+			}
+		}
+		if p.lanes > 1 && lower == 0 {
+			t.Errorf("%s: no panels are lower on %d workers", p.Name(), workers)
+		}
+		one.Close()
+		many.Close()
+	}
+}

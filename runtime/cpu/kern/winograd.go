@@ -57,6 +57,7 @@ type winoTask struct {
 	result      [2]int // size of the result
 	tiles       [2]int // rows and columns of tiles of an image
 	total       int    // tiles
+	panels      int    // of rows
 	part        Division
 	plain       bool // results are stored directly, in their place or in the worker's part
 
@@ -142,8 +143,8 @@ func (m *Machine) winoProduct(c *Conv, size, lo [3]int, dst Buf, rows int, resul
 		return
 	}
 	t.end(dst, volume(result))
-	t.weightTable(turned)
 	t.plan()
+	t.weightTable(turned)
 	t.transformWeights()
 	t.mode = winoTilesMode
 	b := t.box()
@@ -202,7 +203,16 @@ const (
 // plan divides the work into blocks of tiles and, if there are few, into parts of the rows. This does not affect the
 // result.
 func (t *winoTask) plan() {
-	t.part = t.m.divide(t.box(), t.m.pool.share())
+	try := func(panels int) offer {
+		t.panels = panels
+		t.part = t.m.divide(t.box(), t.m.pool.share())
+		return offer{panels, t.part.Time, t.part.Workers, t.part.balance()}
+	}
+	if least := ceilDiv(t.rows, t.m.mr); t.c.Fixed.Weights != nil { // may be transformed already
+		try(least)
+	} else {
+		evenPanels(least, t.rows, try)
+	}
 }
 
 // box is the work of the products and transforms, a panel of tiles and a panel of weights a cell. Each block reads and
@@ -212,9 +222,10 @@ func (t *winoTask) box() box {
 	if tiles < winoFew {
 		tiles = (2 - flag(t.cubes)) * winoFew
 	}
-	b := box{items: 1, rows: ceilDiv(t.rows, t.m.mr), cols: ceilDiv(t.total, nr), mostCols: max(1, tiles/nr), task: 4 * taskCost}
+	b := box{items: 1, rows: t.panels, cols: ceilDiv(t.total, nr), mostCols: max(1, tiles/nr), task: 4 * taskCost}
 	h := ceilDiv(t.rows, b.rows)
-	b.cell = t.points() * h * nr * (2*t.depth + packCost)
+	low := t.depth * (t.panels - ceilDiv(t.rows, t.m.mr)) / t.panels // see gemmTask.lowCost
+	b.cell = t.points() * nr * (h*(2*t.depth+packCost) + low)
 	b.col, b.row = nr*t.depth*(t.points()*packCost/2+4*pixelCost*t.image.buf.Type.Size()), t.points()*h*t.depth*packCost/4
 	return b
 }
@@ -226,15 +237,14 @@ func (t *winoTask) Run(worker, i int) {
 		t.weightPanel(w, i)
 		return
 	}
-	d, nr, panels := &t.part, t.m.nr, ceilDiv(t.rows, t.m.mr)
+	d, nr := &t.part, t.m.nr
 	r, c := i/d.cols, i%d.cols
-	t.block(w, bound(c, d.cols, ceilDiv(t.total, nr))*nr, min(bound(c+1, d.cols, ceilDiv(t.total, nr))*nr, t.total), bound(r, d.rows, panels), bound(r+1, d.rows, panels))
+	t.block(w, bound(c, d.cols, ceilDiv(t.total, nr))*nr, min(bound(c+1, d.cols, ceilDiv(t.total, nr))*nr, t.total), bound(r, d.rows, t.panels), bound(r+1, d.rows, t.panels))
 }
 
 // panel returns the rows of the i-th panel of weights.
 func (t *winoTask) panel(i int) (r0, r1 int) {
-	n := ceilDiv(t.rows, t.m.mr)
-	return i * t.rows / n, (i + 1) * t.rows / n
+	return i * t.rows / t.panels, (i + 1) * t.rows / t.panels
 }
 
 // block computes the results of tiles [t0,t1), of the rows of panels [p0,p1).

@@ -29,13 +29,13 @@ func (t *winoTask) weightTable(turned bool) {
 		depth.nested([3]int{deep, t.channels, 9}, [3]int{9 * sx * es, ds * es, sx * es})
 	}
 	t.weights = tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depth.s, byLane: ls == 1}
-	t.upoint = t.depth*m.mr + m.vw
+	t.upoint = t.depth*ceilDiv(t.rows, t.panels) + m.vw
 }
 
 // transformWeights transforms the weights, or finds their transformed form.
 func (t *winoTask) transformWeights() {
 	m, c := t.m, t.c
-	n := ceilDiv(t.rows, m.mr)*t.points()*t.upoint + m.vw
+	n := t.panels*t.points()*t.upoint + m.vw
 	l := Layout{Kind: "winograd", Of: [20]int{t.rows, t.depth, int(c.W.Type), c.Fixed.At, flag(t.flip), int(c.Weights), t.deep, t.sets}}
 	t.u = m.transformed(c, &l, n, t)
 }
@@ -55,7 +55,7 @@ func (m *Machine) transformed(c *Conv, l *Layout, n int, p packer) []float32 {
 // packAll transforms the weights into dst.
 func (t *winoTask) packAll(m *Machine, dst []float32) {
 	t.u, t.mode = dst, winoWeightsMode
-	m.run(2*t.points()*t.rows*t.depth, ceilDiv(t.rows, m.mr), t)
+	m.run(2*t.points()*t.rows*t.depth, t.panels, t)
 }
 
 // weightPanel transforms the weights of a panel of rows: the rows of a channel are contiguous, as
