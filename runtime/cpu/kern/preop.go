@@ -33,7 +33,10 @@ func (t *rowTask) fill(w *worker, at int, x []float32) {
 // elements are n elements of operand 0 as f32, from element at on: whole rows, or a part of one. They are in place if they
 // are f32 already, else valid until the next call.
 func (t *rowTask) elements(w *worker, at, n int) []float32 {
-	if t.inPlace() {
+	switch {
+	case n == 0:
+		return nil
+	case t.inPlace():
 		return t.a.f32()[at : at+n]
 	}
 	if at < w.madeAt || at+n > w.madeAt+len(w.made) {

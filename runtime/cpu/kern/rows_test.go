@@ -331,3 +331,22 @@ func BenchmarkMaxTaps(b *testing.B) {
 		})
 	}
 }
+
+// TestReduceNothing: an empty axis of 16-bit elements gives what it gives in f32, also after other reductions.
+func TestReduceNothing(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(41)
+		for op, want := range []float32{ReduceSum: 0, ReduceMax: negInf, ReduceMin: -negInf, ReduceSumSq: 0, ReduceMean: float32(math.NaN())} {
+			for _, typ := range []Type{F32, F16, BF16} {
+				m.Reduce(ReduceSum, zeros(F32, 300), d.buf(typ, 300*20), 300, 20, 1)
+				got := d.buf(F32, 3)
+				m.Reduce(Reduction(op), got, zeros(typ, 0), 3, 0, 1)
+				for i := range got.Len() {
+					if x := got.get(i); x != want && (x == x || want == want) {
+						t.Fatalf("reduction %d of nothing in %v is %g, want %g", op, typ, x, want)
+					}
+				}
+			}
+		}
+	})
+}
