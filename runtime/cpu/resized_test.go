@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	resized     = flag.Int("resized", 150, "cases of the conformance suite that TestResized runs with other sizes")
+	resized     = flag.Int("resized", 100, "cases of the conformance suite that TestResized runs with other sizes")
 	resizedFrom = flag.Uint64("resized-from", 1, "seed of the first of them")
 )
 
