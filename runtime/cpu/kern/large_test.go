@@ -11,7 +11,7 @@ var largeFrom = goflag.Uint64("large-from", 1, "seed of the first of them")
 
 // onLargeCases calls f with dice for each of the large cases on every path of vectors; plain Go would take minutes.
 func onLargeCases(t *testing.T, f func(t *testing.T, p *Path, d dice)) {
-	for i := range uint64(*large) {
+	for i := range uint64(rounds(*large)) {
 		for _, p := range Paths() {
 			if p.lanes == 1 {
 				continue
