@@ -55,13 +55,22 @@ func (e *exec) refreshCopies() {
 // castChunk is the number of elements of a copy that one task casts.
 const castChunk = 1 << 14
 
+// castTask casts a variable to its copy.
+type castTask struct {
+	b        *Backend
+	to, from *variable
+}
+
 // castAll casts a whole variable to its copy.
 func (e *exec) castAll(to, from *variable) {
-	all := len(to.mem) / 2
-	e.b.m.Pool().For((all+castChunk-1)/castChunk, func(_, i int) {
-		lo, hi := i*castChunk, min((i+1)*castChunk, all)
-		e.b.Narrow(to.mem[2*lo:2*hi], to.t.DType, from.mem[4*lo:4*hi])
-	})
+	n := len(to.mem) / 2
+	e.machine().Run(6*moveWork*n, (n+castChunk-1)/castChunk, &castTask{e.b, to, from})
+}
+
+// Run implements kern.Task.
+func (t *castTask) Run(_, i int) {
+	lo, hi := i*castChunk, min((i+1)*castChunk, len(t.to.mem)/2)
+	t.b.Narrow(t.to.mem[2*lo:2*hi], t.to.t.DType, t.from.mem[4*lo:4*hi])
 }
 
 // syncCopies records that the step wrote copies together with their variables.

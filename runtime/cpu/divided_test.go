@@ -39,8 +39,8 @@ func TestDividedSteps(t *testing.T) {
 func dividedStep(t *testing.T, path *kern.Path, p *lower.Program, spec string, on32 float64) {
 	one, row, last := 0, "", 0
 	for n := 1; n <= 64; n *= 2 {
-		time, busy, err := cpu.Divided(path, p, n)
-		if err != nil {
+		time, busy := 0, 0
+		if err := cpu.Divided(path, p, n, func(r kern.Planned) { time, busy = time+r.Time, busy+r.Busy }); err != nil {
 			t.Fatal(err)
 		}
 		if n == 1 {

@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"reflect"
+	goruntime "runtime"
+
 	"ampc/lower"
 	"ampc/runtime"
 	"ampc/runtime/cpu/kern"
@@ -61,12 +64,24 @@ func (c *clusterCompiler) composes() bool {
 	return c.partial != nil
 }
 
-// Divided is what a step of p takes on so many workers, by the model of package kern, in its units:
-// of all regions together, and of the tasks in them.
-func Divided(path *kern.Path, p *lower.Program, workers int) (time, busy int, err error) {
-	m := kern.NewPlanner(path, workers, func(d kern.Division) { time, busy = time+d.Time, busy+d.Busy })
-	err = newBackend(m, m.Pool().Threads).rehearse(p, func(*store, *program) {})
-	return time, busy, err
+// Divided calls plan for every parallel region of a step of p on so many workers.
+func Divided(path *kern.Path, p *lower.Program, workers int, plan func(kern.Planned)) error {
+	m := kern.NewPlanner(path, workers, plan)
+	return newBackend(m, m.Pool().Threads).rehearse(p, func(*store, *program) {})
+}
+
+// LoopOf is the source position of the body of a loop that a kernel has made, "" for other tasks.
+func LoopOf(t kern.Task) (file string, line int) {
+	var body reflect.Value
+	switch t := t.(type) {
+	case *region:
+		body = reflect.ValueOf(t.f)
+	case *chunked:
+		body = reflect.ValueOf(t.f)
+	default:
+		return "", 0
+	}
+	return goruntime.FuncForPC(body.Pointer()).FileLine(body.Pointer())
 }
 
 // OpenOn is OpenPath on a host.

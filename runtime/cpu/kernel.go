@@ -291,10 +291,19 @@ func (c *call) parallel(n, work int, f func(worker, i int)) func() {
 	return func() { m.Run(elementWork*n*work, n, r) }
 }
 
+// chunked is region for pieces of at most size of n elements.
+type chunked struct {
+	n, size int
+	f       func(worker, lo, hi int)
+}
+
+func (r *chunked) Run(worker, i int) { r.f(worker, i*r.size, min((i+1)*r.size, r.n)) }
+
 // chunks splits n elements, each of the given work, into pieces of at most size elements. f gets
 // the bounds of each piece.
 func (c *call) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
-	return c.parallel((n+size-1)/size, size*work, func(w, i int) { f(w, i*size, min((i+1)*size, n)) })
+	r, m := &chunked{n, size, f}, c.m
+	return func() { m.Run(elementWork*n*work, (n+size-1)/size, r) }
 }
 
 // scratch gives every worker n floats of temporary memory for this step.

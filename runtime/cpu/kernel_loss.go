@@ -219,7 +219,7 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	}
 	block := max(1, min(rows, lossBlock/max(g.cols, 1))) // number of rows in one call of the vector kernels
 	g.tmp, g.exps = c.scratch(block*g.cols), c.scratch(block*g.cols)
-	run := c.chunks(rows, block, 16*max(g.cols, 1), g.rows)
+	run := c.chunks(rows, block, 16*max(g.cols, 1), func(w, lo, hi int) { g.rows(w, lo, hi) })
 	return func() {
 		if !c.checkLabels(g.cols) {
 			return

@@ -9,7 +9,7 @@ import (
 
 var everyCount = goflag.Bool("every-count", false, "TestDivision looks at all numbers of workers from 1 to 128")
 
-// searched has what search found: kernels share boxes.
+// searched has what Possible has found for a region: kernels share boxes.
 var searched sync.Map
 
 // onWorkers is a box and the most workers that it is divided for.
@@ -18,45 +18,21 @@ type onWorkers struct {
 	workers int
 }
 
-// found is what search returned.
+// found is what Possible returned.
 type found struct {
 	time    int
 	balance float64
 }
 
-func searchOnce(b box, workers int) (time int, balance float64) {
-	key := onWorkers{b, workers}
+func possible(p *Planned) found {
+	key := onWorkers{p.box, p.workers}
 	if f, ok := searched.Load(key); ok {
-		return f.(found).time, f.(found).balance
+		return f.(found)
 	}
-	time, balance = search(b, workers)
-	searched.Store(key, found{time, balance})
-	return time, balance
-}
-
-// search tries all divisions of a box for at most so many workers. It returns the least time, and the best balance of those that
-// are nearly as fast.
-func search(b box, workers int) (time int, balance float64) {
-	all := func(f func(Division)) {
-		f(b.alone())
-		r0, c0 := least(b.rows, b.mostRows), least(b.cols, b.mostCols)
-		most := b.items*r0*c0 + 8*workers
-		for r := r0; r <= b.rows && b.items*r*c0 <= most; r++ {
-			for c := c0; c <= b.cols && b.items*r*c <= most; c++ {
-				for k := 2; k <= workers; k++ {
-					f(b.on(r, c, ceilDiv(b.items*r*c, k)))
-				}
-			}
-		}
-	}
-	time = b.alone().Time
-	all(func(d Division) { time = min(time, d.Time) })
-	all(func(d Division) {
-		if float64(d.Time) <= (1+fastEnough)*float64(time) {
-			balance = max(balance, d.balance())
-		}
-	})
-	return time, balance
+	var f found
+	f.time, f.balance = p.Possible()
+	searched.Store(key, f)
+	return f
 }
 
 // planned is what a kernel costs on a machine of some workers.
@@ -68,20 +44,18 @@ type planned struct {
 	possible   float64 // the best balance of that
 }
 
-func (p *planned) add(b box, d Division, workers int) {
-	time, balance := searchOnce(b, workers)
-	p.time, p.best = p.time+d.Time, p.best+time
-	p.busy, p.held = p.busy+d.Busy, p.held+d.Workers*d.span()
-	if d.Time > p.longest {
-		p.workers, p.longest, p.possible = d.Workers, d.Time, balance
+func (p *planned) add(r Planned) {
+	best := possible(&r)
+	p.time, p.best = p.time+r.Time, p.best+best.time
+	p.busy, p.held = p.busy+r.Busy, p.held+r.Workers*r.span()
+	if r.Time > p.longest {
+		p.workers, p.longest, p.possible = r.Workers, r.Time, best.balance
 	}
 }
 
 // plan is what run's regions cost on so many workers of a path.
 func plan(path *Path, workers int, run func(*Machine)) (p planned) {
-	m := NewDry(path, workers)
-	m.plans = func(b box, d Division) { p.add(b, d, workers) }
-	run(m)
+	run(NewPlanner(path, workers, p.add))
 	return p
 }
 

@@ -36,14 +36,6 @@ func (x *block) next(j int) int {
 	return x.t.m.next(j, x.t.p.nr, x.j1)
 }
 
-// NewPlanner makes a machine of n workers, in use, that runs no task. plan sees how the work of each
-// region is divided.
-func NewPlanner(p *Path, n int, plan func(Division)) *Machine {
-	m := NewDry(p, n)
-	m.plans = func(_ box, d Division) { plan(d) }
-	return m
-}
-
 // Scratch is the number of bytes of temporary memory that the machine's kernels have requested in
 // the steps that have run. On a dry machine all workers count as requesting what the first one did.
 func (m *Machine) Scratch() int64 {

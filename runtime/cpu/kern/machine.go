@@ -9,7 +9,7 @@ type Machine struct {
 	worker []*worker // nil: it has not run yet
 
 	divided map[boxOf]Division
-	plans   func(box, Division) // sees each region instead of workers; nil: regions run
+	plans   func(box, Division, Task) // sees each region instead of workers; nil: regions run
 
 	gemm        gemmTask
 	ahead       aheadTask
@@ -153,7 +153,7 @@ func (m *Machine) Run(work, n int, t Task) { m.run(work, n, t) }
 func (m *Machine) Serial(work, n int, t Task) {
 	if m.plans != nil {
 		b := box{items: 1, rows: 1, cols: 1, cell: work}
-		m.plans(b, b.alone())
+		m.plans(b, b.alone(), t)
 		return
 	}
 	for i := range n {
@@ -164,7 +164,7 @@ func (m *Machine) Serial(work, n int, t Task) {
 // runDivided runs the tasks of a division of b.
 func (m *Machine) runDivided(b *box, d Division, t Task) {
 	if m.plans != nil {
-		m.plans(*b, d)
+		m.plans(*b, d, t)
 		return
 	}
 	m.pool.runBy(d.Workers, d.Tasks, t)

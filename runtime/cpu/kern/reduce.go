@@ -68,8 +68,8 @@ func (r Reduction) mean(x float32, n int) float32 {
 	return x
 }
 
-// run reduces n elements from element at on, at most sumRun.
-func (t *rowTask) run(w *worker, at, n int) float32 {
+// reduced reduces n elements from element at on, at most sumRun.
+func (t *rowTask) reduced(w *worker, at, n int) float32 {
 	p := t.m.Path
 	if add := p.addColumns[F32]; add != nil && n > preOpElems && !t.inPlace() && (t.reduce == ReduceSum || t.reduce == ReduceMean) {
 		return t.sumInPieces(w, add, at, n)

@@ -134,10 +134,10 @@ func (t *rowTask) one(w *worker, r int) {
 	case rowNorm:
 		t.normRow(w, r)
 	case rowReduce:
-		t.dst.set(r, t.reduce.mean(t.run(w, r*t.n, t.n), t.n))
+		t.dst.set(r, t.reduce.mean(t.reduced(w, r*t.n, t.n), t.n))
 	case rowReduceRuns:
 		at := r % t.runs * sumRun
-		t.parts[r] = t.run(w, r/t.runs*t.n+at, min(sumRun, t.n-at))
+		t.parts[r] = t.reduced(w, r/t.runs*t.n+at, min(sumRun, t.n-at))
 	case rowGather:
 		t.gatherRow(w, r)
 	}
