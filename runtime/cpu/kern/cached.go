@@ -22,12 +22,23 @@ func (m *Machine) CachedAttention(a *CachedAttention) {
 		return
 	}
 	t := &m.cached
-	t.m, t.a = m, *a
-	work := 0
+	t.m, t.a, t.longest = m, *a, 0
 	for b := range a.Batch {
-		work += 2 * a.Heads * a.Count[b] * (a.Pos[b] + a.Count[b]) * (a.D + a.DV)
+		if a.Count[b] > 0 {
+			t.longest = max(t.longest, a.Pos[b]+a.Count[b])
+		}
 	}
-	m.run(work, a.Batch*a.KVHeads, t)
+	if workers := m.pool.share(); workers > 1 && t.longest > 0 {
+		whole, keys, values := m.divide(t.box(cachedWhole), workers), m.divide(t.box(cachedKeys), workers), m.divide(t.box(cachedValues), workers)
+		if keys.Time+values.Time < whole.Time-whole.Time/16 {
+			t.ld = roundUp(t.longest, gemvDepth)
+			t.all = t.memory.get(a.Batch * a.Heads * a.S * t.ld)
+			t.run(cachedKeys)
+			t.run(cachedValues)
+			return
+		}
+	}
+	t.run(cachedWhole)
 }
 
 // cachedInTiles computes one sequence after the other.
@@ -49,50 +60,135 @@ func (m *Machine) cachedInTiles(a *CachedAttention) {
 	}
 }
 
-// cachedTask is attention to caches in progress: a task is a head of keys of a sequence, with all queries that read it.
+// cachedTask is attention to caches in progress. A task is a head of keys of a sequence, with all queries that read it, or where
+// these are too few for the workers, some keys of one, and then some columns of its values.
 type cachedTask struct {
-	m *Machine
-	a CachedAttention
+	m       *Machine
+	a       CachedAttention
+	mode    cachedMode
+	part    Division
+	longest int       // keys that any query sees
+	memory  floats    // for all
+	all     []float32 // scores of all queries, ld apart, where keys and values are apart
+	ld      int
+}
+
+type cachedMode uint8
+
+const (
+	cachedWhole  cachedMode = iota // heads
+	cachedKeys                     // scores, of some keys
+	cachedValues                   // sums, of some columns
+)
+
+// cachedUnit is the number of keys of a unit of work, a multiple of those that a kernel multiplies at once.
+const cachedUnit = 64
+
+// readCost is what reading a byte that is in no cache costs, see box.
+const readCost = 2
+
+// box is the work of a mode. Every part of the columns computes the softmax.
+func (t *cachedTask) box(mode cachedMode) box {
+	a, queries := &t.a, t.a.Heads/t.a.KVHeads*t.a.S
+	b := box{items: a.Batch * a.KVHeads, rows: 1, cols: 1, task: taskCost}
+	key := 2*queries + readCost*a.K.Type.Size() // of an element
+	if soft := softCost / 4 * queries * t.longest; mode == cachedKeys {
+		b.rows = ceilDiv(t.longest, cachedUnit)
+		b.cell = cachedUnit * a.D * key
+	} else if b.task += soft; mode == cachedValues {
+		b.rows = max(1, a.DV/t.vector())
+		b.cell = t.longest * a.DV / b.rows * key
+	} else {
+		b.cell = t.longest * (a.D + a.DV) * key
+	}
+	return b
+}
+
+// vector is the number of columns of values of a unit of work.
+func (t *cachedTask) vector() int {
+	if t.a.DV%t.m.lanes > 0 {
+		return max(1, t.a.DV)
+	}
+	return t.m.lanes
+}
+
+func (t *cachedTask) run(mode cachedMode) {
+	b := t.box(mode)
+	if b.items > 0 {
+		t.mode, t.part = mode, t.m.divide(b, t.m.pool.share())
+		t.m.runDivided(&b, t.part, t)
+	}
 }
 
 func (t *cachedTask) Run(worker, i int) {
-	a, w, p := &t.a, t.m.worker[worker], t.m.Path
-	b, g := i/a.KVHeads, i%a.KVHeads
-	k, v := a.K.From(i*a.T*a.D), a.V.From(i*a.T*a.DV)
-	depth, wide := roundUp(a.D, 16), roundUp(a.DV, p.lanes)
-	q, y := w.attn.q.get(depth), w.attn.o.get(wide)
-	clear(q)
+	a, w := &t.a, t.m.worker[worker]
+	item, part := i/t.part.rows, i%t.part.rows
+	b, g := item/a.KVHeads, item%a.KVHeads
+	units := ceilDiv(t.longest, cachedUnit)
+	k0, k1, c0, c1 := 0, t.longest, 0, a.DV
+	switch t.mode {
+	case cachedKeys:
+		k0, k1 = bound(part, t.part.rows, units)*cachedUnit, bound(part+1, t.part.rows, units)*cachedUnit
+	case cachedValues:
+		units = max(1, a.DV/t.vector())
+		c0, c1 = bound(part, t.part.rows, units)*t.vector(), min(bound(part+1, t.part.rows, units)*t.vector(), a.DV)
+	}
 	group := a.Heads / a.KVHeads
 	for h := g * group; h < (g+1)*group; h++ {
 		for s := range a.S {
-			row := (b*a.Heads+h)*a.S + s
-			clear(y)
+			row, n := (b*a.Heads+h)*a.S+s, 0
 			if s < a.Count[b] {
-				p.Load(q[:a.D], a.Q.From(row*a.D))
-				n := a.Pos[b] + s + 1
-				scores := w.attn.s.get(roundUp(n, gemvDepth))
-				t.scores(w, scores[:n], q, k)
-				p.softmax(scores[:n], a.Scale)
-				t.sum(w, y, scores[:n], v)
+				n = a.Pos[b] + s + 1
 			}
-			p.Store(a.Y.From(row*a.DV), y[:a.DV])
+			var all []float32 // scores of the row
+			if t.mode != cachedWhole {
+				all = t.all[row*t.ld:][:n]
+			}
+			if t.mode != cachedValues && k0 < n {
+				if all == nil {
+					all = w.attn.s.get(roundUp(n, gemvDepth))[:n]
+				}
+				t.scores(w, all[k0:min(k1, n)], row, a.K.From((item*a.T+k0)*a.D))
+			}
+			if t.mode != cachedKeys {
+				t.results(w, row, all, item, c0, c1)
+			}
 		}
 	}
 }
 
-// scores multiplies q with the first rows of k.
-func (t *cachedTask) scores(w *worker, s, q []float32, k Buf) {
+// results computes columns [c0,c1) of a row of y from its scores, which may be another worker's, too.
+func (t *cachedTask) results(w *worker, row int, scores []float32, item, c0, c1 int) {
+	a, p := &t.a, t.m.Path
+	y := w.attn.o.get(roundUp(a.DV, p.lanes))[:c1-c0]
+	if clear(y); len(scores) > 0 {
+		if t.mode == cachedValues {
+			own := w.attn.s.get(roundUp(len(scores), gemvDepth))[:len(scores)]
+			copy(own, scores)
+			scores = own
+		}
+		p.softmax(scores, a.Scale)
+		t.sum(w, y, scores, a.V.From(item*a.T*a.DV+c0))
+	}
+	p.Store(a.Y.From(row*a.DV+c0), y)
+}
+
+// scores multiplies a row of q with the first rows of k.
+func (t *cachedTask) scores(w *worker, s []float32, row int, k Buf) {
 	p, d, n := t.m.Path, t.a.D, len(s)
+	q := w.attn.q.get(roundUp(d, 16))
+	clear(q)
+	p.Load(q[:d], t.a.Q.From(row*d))
 	j := 0
 	if p.dots[k.Type][0] != nil && d%16 == 0 {
 		for ; j+4 <= n; j += 4 {
 			p.dots[k.Type][0](d, &q[0], d, k.at(j*d), d, &s[j], 4)
 		}
 	}
-	row := w.attn.k.get(d)
+	key := w.attn.k.get(d)
 	for ; j < n; j++ {
-		p.Load(row, k.From(j*d))
-		s[j] = p.dot(d, &q[0], &row[0])
+		p.Load(key, k.From(j*d))
+		s[j] = p.dot(d, &q[0], &key[0])
 	}
 }
 
@@ -111,18 +207,18 @@ func (p *Path) softmax(s []float32, scale float32) {
 	p.axpb(n, &s[0], &s[0], 1/p.sum(n, &s[0]), 0)
 }
 
-// sum adds the first rows of v, each times its share, to y.
+// sum adds the first rows of columns of v, each times its share, to y.
 func (t *cachedTask) sum(w *worker, y, share []float32, v Buf) {
-	p, d, n := t.m.Path, t.a.DV, len(share)
+	p, d, n, cols := t.m.Path, t.a.DV, len(share), len(y)
 	j := 0
-	if p.gemv[v.Type][0] != nil && d%p.lanes == 0 {
+	if p.gemv[v.Type][0] != nil && cols%p.lanes == 0 && cols > 0 {
 		for ; j+gemvDepth <= n; j += gemvDepth {
-			p.gemv[v.Type][0](d/p.lanes, &y[0], d, &share[j], v.at(j*d), d)
+			p.gemv[v.Type][0](cols/p.lanes, &y[0], d, &share[j], v.at(j*d), d)
 		}
 	}
-	row := w.attn.v.get(d)
+	row := w.attn.v.get(cols)
 	for ; j < n; j++ {
 		p.Load(row, v.From(j*d))
-		p.axpy(d, &y[0], &row[0], &y[0], share[j])
+		p.axpy(cols, &y[0], &row[0], &y[0], share[j])
 	}
 }
