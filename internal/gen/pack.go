@@ -15,7 +15,49 @@ func (v *vm) packing() {
 		v.rows(t)
 		v.pick2(t)
 		v.trans(t)
+		if v.panelled(t) {
+			v.panels(t)
+		}
 	}
+}
+
+// panelled reports whether there is a panelsFunc: AVX2 would need too many registers for the edges of halves.
+func (v *vm) panelled(t string) bool { return v.wide() || t == "F32" }
+
+// panels emits a panelsFunc.
+func (v *vm) panels(t string) {
+	v.text("panels"+t, "rows, panels, lanes, last int, places *byte, dst *float32, src *byte, lds, ahead int", "is a panelsFunc.")
+	rows, panels, lanes, last := ptrParam("rows"), ptrParam("panels"), ptrParam("lanes"), ptrParam("last")
+	places, dst, src, lds := ptrParam("places"), ptrParam("dst"), ptrParam("src"), ptrParam("lds")
+	scaleBy(lds, typeSize(t))
+	most, least := v.edge(t, lanes), v.edge(t, last)
+	later, p, left, from, to, x := GP64(), GP64(), GP64(), GP64(), GP64(), v.new()
+	Load(Param("ahead"), later)
+	IMULQ(lds, later)
+	ADDQ(src, later)
+	piece := func(e *edge) {
+		MOVQ(Mem{Base: p}, from)
+		MOVQ(Mem{Base: p, Disp: 8}, to)
+		PREFETCHT0(Mem{Base: later, Index: from, Scale: 1})
+		v.loadEdge(t, Mem{Base: src, Index: from, Scale: 1}, e, x)
+		VMOVUPS(x, Mem{Base: dst, Index: to, Scale: 1})
+		ADDQ(Mem{Base: p, Disp: 16}, to)
+		MOVQ(to, Mem{Base: p, Disp: 8})
+		ADDQ(imm(24), p)
+	}
+	loop("row", rows, func() {
+		MOVQ(places, p)
+		MOVQ(panels, left)
+		DECQ(left)
+		JZ(LabelRef("end"))
+		loop("panel", left, func() { piece(most) })
+		Label("end")
+		piece(least)
+		ADDQ(lds, src)
+		ADDQ(lds, later)
+	})
+	VZEROUPPER()
+	RET()
 }
 
 // rows emits a rowsFunc for up to two vectors.

@@ -53,6 +53,9 @@ func (v *vm) table(b *strings.Builder) {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)
 			}
 		}
+		if v.panelled(t) {
+			fmt.Fprintf(b, "p.panels[%s] = panels%s%s\n", t, t, s)
+		}
 		fmt.Fprintf(b, "p.gemv[%s] = [...]gemvFunc{gemv1%s%s, gemv2%s%s, gemv4%s%s, gemv8%s%s}\n", t, t, s, t, s, t, s, t, s)
 		fmt.Fprintf(b, "p.dots[%s][0] = dots1%s%s\n", t, t, s)
 		if v.pairsRows(t) {

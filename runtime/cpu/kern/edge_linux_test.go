@@ -3,8 +3,10 @@ package kern
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"syscall"
 	"testing"
+	"unsafe"
 )
 
 // cliff is memory that ends where nothing may be read or written: a buffer from its end backwards.
@@ -66,8 +68,35 @@ func packEdges(t *testing.T, what string, p, plain *Path, src Buf, n int) {
 		}
 	}
 	pack("rows", 3, n, func(p *Path, dst *float32) { p.rows[src.Type](3, n, dst, ld, src.at(0), n) })
+	panelEdges(t, what, p, plain, src, n)
 	pack("pick", 3, ld, func(p *Path, dst *float32) { p.pick[src.Type](3, n, dst, ld, src.at(0), &offs[0]) })
 	pack("trans", n, 3, func(p *Path, dst *float32) { p.trans[src.Type](n, 3, dst, ld, src.at(0), &offs[0]) })
+}
+
+// panelEdges packs three rows of n elements in panels, as packPanels does.
+func panelEdges(t *testing.T, what string, p, plain *Path, src Buf, n int) {
+	if p.panels[src.Type] == nil {
+		return
+	}
+	size, panels := src.Type.Size(), ceilDiv(n, p.mr)
+	row := func(q int) int { return q * n / panels }
+	places := make([]panelPlace, panels)
+	most, last := 0, 0
+	for q := range places {
+		last = row(q+1) - row(q)
+		most = max(most, last)
+		places[q] = panelPlace{row(q) * size, 4 * (3*row(q) + q*aheadGap), 4 * last}
+	}
+	got, want := make([]float32, 3*n+panels*aheadGap+p.lanes), make([]float32, 3*n+p.lanes)
+	p.panels[src.Type](3, panels, most, last, (*byte)(unsafe.Pointer(&places[0])), &got[0], src.at(0), n, rowsAhead)
+	for q := range panels {
+		h := row(q+1) - row(q)
+		plain.rows[src.Type](3, h, &want[0], h, src.at(row(q)), n)
+		at := 3*row(q) + q*aheadGap
+		if !slices.Equal(got[at:at+3*h], want[:3*h]) {
+			t.Fatalf("%s, panel %d of %d: %g, want %g", what, q, panels, got[at:at+3*h], want[:3*h])
+		}
+	}
 }
 
 // storeEdges stores three rows of a tile, and a row of n elements in every way there is.

@@ -829,6 +829,11 @@ func pickF32AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 //go:noescape
 func transF32AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
+// panelsF32AVX512 is a panelsFunc.
+//
+//go:noescape
+func panelsF32AVX512(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
+
 // rowsF16AVX512 is a rowsFunc for n up to two vectors.
 //
 //go:noescape
@@ -844,6 +849,11 @@ func pickF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 //go:noescape
 func transF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
+// panelsF16AVX512 is a panelsFunc.
+//
+//go:noescape
+func panelsF16AVX512(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
+
 // rowsBF16AVX512 is a rowsFunc for n up to two vectors.
 //
 //go:noescape
@@ -858,6 +868,11 @@ func pickBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 //
 //go:noescape
 func transBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
+
+// panelsBF16AVX512 is a panelsFunc.
+//
+//go:noescape
+func panelsBF16AVX512(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
 
 // gemv1F32AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
@@ -1773,6 +1788,11 @@ func pickF32AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 //
 //go:noescape
 func transF32AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
+
+// panelsF32AVX2 is a panelsFunc.
+//
+//go:noescape
+func panelsF32AVX2(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
 
 // rowsF16AVX2 is a rowsFunc for n up to two vectors.
 //

@@ -70225,6 +70225,62 @@ done:
 	VZEROUPPER
 	RET
 
+// func panelsF32AVX512(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·panelsF32AVX512(SB), NOSPLIT, $0-72
+	MOVQ  rows+0(FP), AX
+	MOVQ  panels+8(FP), CX
+	MOVQ  lanes+16(FP), DX
+	MOVQ  last+24(FP), BX
+	MOVQ  places+32(FP), SI
+	MOVQ  dst+40(FP), DI
+	MOVQ  src+48(FP), R8
+	MOVQ  lds+56(FP), R9
+	SHLQ  $0x02, R9
+	MOVL  $0xffffffff, R10
+	BZHIL DX, R10, R10
+	KMOVW R10, K1
+	MOVL  $0xffffffff, DX
+	BZHIL BX, DX, DX
+	KMOVW DX, K2
+	MOVQ  ahead+64(FP), DX
+	IMULQ R9, DX
+	ADDQ  R8, DX
+
+row:
+	MOVQ SI, BX
+	MOVQ CX, R10
+	DECQ R10
+	JZ   end
+
+panel:
+	MOVQ       (BX), R11
+	MOVQ       8(BX), R12
+	PREFETCHT0 (DX)(R11*1)
+	VMOVUPS.Z  (R8)(R11*1), K1, Z0
+	VMOVUPS    Z0, (DI)(R12*1)
+	ADDQ       16(BX), R12
+	MOVQ       R12, 8(BX)
+	ADDQ       $+24, BX
+	DECQ       R10
+	JNZ        panel
+
+end:
+	MOVQ       (BX), R11
+	MOVQ       8(BX), R12
+	PREFETCHT0 (DX)(R11*1)
+	VMOVUPS.Z  (R8)(R11*1), K2, Z0
+	VMOVUPS    Z0, (DI)(R12*1)
+	ADDQ       16(BX), R12
+	MOVQ       R12, 8(BX)
+	ADDQ       $+24, BX
+	ADDQ       R9, R8
+	ADDQ       R9, DX
+	DECQ       AX
+	JNZ        row
+	VZEROUPPER
+	RET
+
 // func rowsF16AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·rowsF16AVX512(SB), NOSPLIT, $0-48
@@ -70780,6 +70836,62 @@ part:
 	ADDQ        SI, DX
 
 done:
+	VZEROUPPER
+	RET
+
+// func panelsF16AVX512(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·panelsF16AVX512(SB), NOSPLIT, $0-72
+	MOVQ  rows+0(FP), AX
+	MOVQ  panels+8(FP), CX
+	MOVQ  lanes+16(FP), DX
+	MOVQ  last+24(FP), BX
+	MOVQ  places+32(FP), SI
+	MOVQ  dst+40(FP), DI
+	MOVQ  src+48(FP), R8
+	MOVQ  lds+56(FP), R9
+	SHLQ  $0x01, R9
+	MOVL  $0xffffffff, R10
+	BZHIL DX, R10, R10
+	KMOVW R10, K1
+	MOVL  $0xffffffff, DX
+	BZHIL BX, DX, DX
+	KMOVW DX, K2
+	MOVQ  ahead+64(FP), DX
+	IMULQ R9, DX
+	ADDQ  R8, DX
+
+row:
+	MOVQ SI, BX
+	MOVQ CX, R10
+	DECQ R10
+	JZ   end
+
+panel:
+	MOVQ        (BX), R11
+	MOVQ        8(BX), R12
+	PREFETCHT0  (DX)(R11*1)
+	VCVTPH2PS.Z (R8)(R11*1), K1, Z0
+	VMOVUPS     Z0, (DI)(R12*1)
+	ADDQ        16(BX), R12
+	MOVQ        R12, 8(BX)
+	ADDQ        $+24, BX
+	DECQ        R10
+	JNZ         panel
+
+end:
+	MOVQ        (BX), R11
+	MOVQ        8(BX), R12
+	PREFETCHT0  (DX)(R11*1)
+	VCVTPH2PS.Z (R8)(R11*1), K2, Z0
+	VMOVUPS     Z0, (DI)(R12*1)
+	ADDQ        16(BX), R12
+	MOVQ        R12, 8(BX)
+	ADDQ        $+24, BX
+	ADDQ        R9, R8
+	ADDQ        R9, DX
+	DECQ        AX
+	JNZ         row
 	VZEROUPPER
 	RET
 
@@ -71378,6 +71490,64 @@ part:
 	ADDQ        SI, DX
 
 done:
+	VZEROUPPER
+	RET
+
+// func panelsBF16AVX512(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·panelsBF16AVX512(SB), NOSPLIT, $0-72
+	MOVQ  rows+0(FP), AX
+	MOVQ  panels+8(FP), CX
+	MOVQ  lanes+16(FP), DX
+	MOVQ  last+24(FP), BX
+	MOVQ  places+32(FP), SI
+	MOVQ  dst+40(FP), DI
+	MOVQ  src+48(FP), R8
+	MOVQ  lds+56(FP), R9
+	SHLQ  $0x01, R9
+	MOVL  $0xffffffff, R10
+	BZHIL DX, R10, R10
+	KMOVW R10, K1
+	MOVL  $0xffffffff, DX
+	BZHIL BX, DX, DX
+	KMOVW DX, K2
+	MOVQ  ahead+64(FP), DX
+	IMULQ R9, DX
+	ADDQ  R8, DX
+
+row:
+	MOVQ SI, BX
+	MOVQ CX, R10
+	DECQ R10
+	JZ   end
+
+panel:
+	MOVQ        (BX), R11
+	MOVQ        8(BX), R12
+	PREFETCHT0  (DX)(R11*1)
+	VPMOVZXWD.Z (R8)(R11*1), K1, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVUPS     Z0, (DI)(R12*1)
+	ADDQ        16(BX), R12
+	MOVQ        R12, 8(BX)
+	ADDQ        $+24, BX
+	DECQ        R10
+	JNZ         panel
+
+end:
+	MOVQ        (BX), R11
+	MOVQ        8(BX), R12
+	PREFETCHT0  (DX)(R11*1)
+	VPMOVZXWD.Z (R8)(R11*1), K2, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVUPS     Z0, (DI)(R12*1)
+	ADDQ        16(BX), R12
+	MOVQ        R12, 8(BX)
+	ADDQ        $+24, BX
+	ADDQ        R9, R8
+	ADDQ        R9, DX
+	DECQ        AX
+	JNZ         row
 	VZEROUPPER
 	RET
 
@@ -95086,6 +95256,62 @@ part:
 	ADDQ       SI, DX
 
 done:
+	VZEROUPPER
+	RET
+
+// func panelsF32AVX2(rows int, panels int, lanes int, last int, places *byte, dst *float32, src *byte, lds int, ahead int)
+// Requires: AVX, MMX+
+TEXT ·panelsF32AVX2(SB), NOSPLIT, $0-72
+	MOVQ    rows+0(FP), AX
+	MOVQ    panels+8(FP), CX
+	MOVQ    lanes+16(FP), DX
+	MOVQ    last+24(FP), BX
+	MOVQ    places+32(FP), SI
+	MOVQ    dst+40(FP), DI
+	MOVQ    src+48(FP), R8
+	MOVQ    lds+56(FP), R9
+	SHLQ    $0x02, R9
+	LEAQ    kernTail<>+32(SB), R10
+	NEGQ    DX
+	VMOVUPS (R10)(DX*4), Y0
+	LEAQ    kernTail<>+32(SB), DX
+	NEGQ    BX
+	VMOVUPS (DX)(BX*4), Y1
+	MOVQ    ahead+64(FP), DX
+	IMULQ   R9, DX
+	ADDQ    R8, DX
+
+row:
+	MOVQ SI, BX
+	MOVQ CX, R10
+	DECQ R10
+	JZ   end
+
+panel:
+	MOVQ       (BX), R11
+	MOVQ       8(BX), R12
+	PREFETCHT0 (DX)(R11*1)
+	VMASKMOVPS (R8)(R11*1), Y0, Y2
+	VMOVUPS    Y2, (DI)(R12*1)
+	ADDQ       16(BX), R12
+	MOVQ       R12, 8(BX)
+	ADDQ       $+24, BX
+	DECQ       R10
+	JNZ        panel
+
+end:
+	MOVQ       (BX), R11
+	MOVQ       8(BX), R12
+	PREFETCHT0 (DX)(R11*1)
+	VMASKMOVPS (R8)(R11*1), Y1, Y2
+	VMOVUPS    Y2, (DI)(R12*1)
+	ADDQ       16(BX), R12
+	MOVQ       R12, 8(BX)
+	ADDQ       $+24, BX
+	ADDQ       R9, R8
+	ADDQ       R9, DX
+	DECQ       AX
+	JNZ        row
 	VZEROUPPER
 	RET
 

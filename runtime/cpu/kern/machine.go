@@ -41,9 +41,10 @@ type worker struct {
 	id      int
 	a, b, c floats // packed operands, a block of results
 	tile    floats
-	turned  floats // a tile's transpose
-	widened floats // rows in f32 that are about to be interleaved
-	words   floats // rows of words that are about to be turned to tiles
+	turned  floats       // a tile's transpose
+	widened floats       // rows in f32 that are about to be interleaved
+	words   floats       // rows of words that are about to be turned to tiles
+	places  []panelPlace // of the panels of a
 	shape   amxShape
 
 	subnormalA, subnormalB []uint64  // the subnormal elements of the panels of a and b, see vnniKernels; for amxKernels only of a, zero or not

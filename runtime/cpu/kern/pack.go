@@ -1,6 +1,9 @@
 package kern
 
-import "slices"
+import (
+	"slices"
+	"unsafe"
+)
 
 // How a block packs its operands.
 
@@ -16,6 +19,9 @@ func (x *block) packA(panels int) []float32 {
 	}
 	deep := t.packedDepth(x.kc)
 	a := w.a.get((x.i1-x.i0)*deep + panels*aheadGap)
+	if x.packPanels(a, panels) {
+		return a
+	}
 	some := x.kc
 	if s := &t.mats[0]; t.a == s && s.contig && s.m.LD*s.m.Type.Size() >= depthsApart {
 		some = depthsAtOnce
@@ -28,6 +34,28 @@ func (x *block) packA(panels int) []float32 {
 	}
 	return a
 }
+
+// packPanels packs all panels of a block at once, which reads memory in its order. It returns false if only rowsFuncs pack A.
+func (x *block) packPanels(a []float32, panels int) bool {
+	t, s := x.t, &x.t.mats[0]
+	if t.a != s || !s.contig || s.tf32 || t.vnni || x.kc == 0 || t.p.panels[s.m.Type] == nil {
+		return false
+	}
+	places := slices.Grow(x.w.places[:0], panels)[:panels]
+	lanes, last := 0, 0
+	for i := range places {
+		r0, h := x.panel(i)
+		places[i] = panelPlace{r0 * s.m.Type.Size(), 4 * (r0*x.kc + i*aheadGap), 4 * h}
+		lanes, last = max(lanes, h), h
+	}
+	x.w.places = places
+	from := s.m.at(s.m.item(x.item, s.inner) + x.k0*s.m.LD + x.i0)
+	t.p.panels[s.m.Type](x.kc, panels, lanes, last, (*byte)(unsafe.Pointer(&places[0])), &a[0], from, s.m.LD, rowsAhead)
+	return true
+}
+
+// rowsAhead is how many rows ahead packPanels prefetches.
+const rowsAhead = 4
 
 // depthsAtOnce is the number of depths of all panels that are packed before the next ones where depths are so many
 // bytes apart that they share sets of the caches: a panel reads part of a cache line of each depth, and the next panel

@@ -37,6 +37,7 @@ type Path struct {
 	rows      [numTypes]rowsFunc
 	pick      [numTypes]pickFunc
 	trans     [numTypes]transFunc
+	panels    [numTypes]panelsFunc // nil where rowsFuncs pack one panel after the other
 
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc
@@ -134,6 +135,14 @@ type softGradFunc func(n, full int, s, ds *float32, ld int, state, stair *float3
 // rowsFunc widens n lanes of k rows: dst[r*ldd+j] = src[r*lds+j]. It may write up to the next full vector of each
 // dst row, rows in ascending order.
 type rowsFunc func(k, n int, dst *float32, ldd int, src *byte, lds int)
+
+// panelsFunc widens rows of several panels, a row of all panels after the other. Panels have lanes elements a row at most, the
+// last one has last. It may write up to the next full vector of each row, rows in ascending order, prefetches ahead rows further
+// on, and moves places on. lds counts elements.
+type panelsFunc func(rows, panels, lanes, last int, places *byte, dst *float32, src *byte, lds, ahead int)
+
+// panelPlace is where a panelsFunc reads and writes the next row of a panel, and how far the row after it is, in bytes.
+type panelPlace struct{ from, to, step int }
 
 // pickFunc widens n lanes of k scattered rows: dst[r*ldd+j] = src[offs[r]+j], offs in bytes. It changes nothing else, but
 // may store up to the next full vector as it is.

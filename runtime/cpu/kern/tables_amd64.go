@@ -17,6 +17,7 @@ func kernelsAVX512(p *Path) {
 	p.trans[F32] = transF32AVX512
 	p.put[F32] = putF32AVX512
 	p.addColumns[F32] = addColumnsF32AVX512
+	p.panels[F32] = panelsF32AVX512
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX512, gemv2F32AVX512, gemv4F32AVX512, gemv8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
 	p.dots[F32][1] = dots2F32AVX512
@@ -28,6 +29,7 @@ func kernelsAVX512(p *Path) {
 	p.narrow[F16] = narrowF16AVX512
 	p.put[F16] = putF16AVX512
 	p.addColumns[F16] = addColumnsF16AVX512
+	p.panels[F16] = panelsF16AVX512
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX512, gemv2F16AVX512, gemv4F16AVX512, gemv8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
 	p.dots[F16][1] = dots2F16AVX512
@@ -39,6 +41,7 @@ func kernelsAVX512(p *Path) {
 	p.narrow[BF16] = narrowBF16AVX512
 	p.put[BF16] = putBF16AVX512
 	p.addColumns[BF16] = addColumnsBF16AVX512
+	p.panels[BF16] = panelsBF16AVX512
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX512, gemv2BF16AVX512, gemv4BF16AVX512, gemv8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
 	p.dots[BF16][1] = dots2BF16AVX512
@@ -144,6 +147,7 @@ func kernelsAVX2(p *Path) {
 	p.trans[F32] = transF32AVX2
 	p.put[F32] = putF32AVX2
 	p.addColumns[F32] = addColumnsF32AVX2
+	p.panels[F32] = panelsF32AVX2
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX2, gemv2F32AVX2, gemv4F32AVX2, gemv8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
 	p.packing[F16] = []packingFunc{2: packingF163x16AVX2, packingF164x16AVX2, packingF165x16AVX2, packingF166x16AVX2}
