@@ -255,6 +255,9 @@ func (t *gemmTask) blocks() {
 	if t.tiles && t.mt*t.packedDepth(t.kc) <= amxBlocks*t.p.mc { // all rows at once
 		t.mc = max(t.mc, t.mt)
 	}
+	if t.mt*4 <= t.mc*5 && t.indirect == nil { // a slightly larger block, of all rows, instead of two
+		t.mc = max(t.mc, t.mt)
+	}
 	if t.out.epi.PostOp != nil && t.b == &t.mats[1] {
 		t.mc = min(t.mc, t.blockRows())
 	}

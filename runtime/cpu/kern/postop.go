@@ -8,20 +8,19 @@ type PostOp interface {
 	Apply(worker, at int, c []float32)
 }
 
-// Post-ops run on blocks that are still in the second-level cache. A block of a matrix has about postOpElems elements, in
-// whole rows of its strip, and at least postOpPanels panels, because the other operands of the post-op stream. A block of a
+// Post-ops run on blocks that are still in the second-level cache. A block of a matrix has at most postOpElems elements, in
+// whole rows of its strip, but at least postOpPanels panels, because the other operands of the post-op stream. A block of a
 // convolution, whose operand is costly to read again, has about postOpConvElems elements: pixels of all channels. Up to
-// postOpWhole elements, all that a task computes is one block.
+// postOpElems, all that a task computes is one block.
 const (
-	postOpElems     = 1 << 16
+	postOpElems     = 1 << 17
 	postOpConvElems = 1 << 15
-	postOpWhole     = 1 << 17
 	postOpPanels    = 2
 )
 
 // blockRows is the largest number of rows of a block of a matrix that has a post-op.
 func (t *gemmTask) blockRows() int {
-	if t.mt*t.nt <= postOpWhole {
+	if t.mt*t.nt <= postOpElems {
 		return t.mt
 	}
 	return max(postOpPanels*t.mr, postOpElems/t.nt/t.mr*t.mr)
@@ -38,7 +37,7 @@ func (x *block) startPostOp() {
 		return
 	}
 	x.applied, x.chunk = x.j0, x.j1-x.j0
-	if rows := x.i1 - x.i0; rows*x.chunk > postOpWhole {
+	if rows := x.i1 - x.i0; rows*x.chunk > postOpElems {
 		x.chunk = roundUp(max(1, postOpConvElems/rows), t.p.nr)
 	}
 	if x.part == nil && t.out.c.absent() {
