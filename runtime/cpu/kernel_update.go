@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"slices"
 
 	"ampc/ir"
@@ -21,7 +22,7 @@ const (
 
 // overChunks runs f over all tensors of list in chunks, and sums the results of f over the blocks
 // of each chunk. x is a block in f32, and tmp has the same length. If check is set, marks[k] is NaN
-// if chunk k contains a non-finite element.
+// if chunk k contains a non-finite element. f is finite only for finite elements.
 func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) float64) (run func(), sums, marks []float64) {
 	chunks, first, n := make([]int, len(list)), make([]int, len(list)), 0
 	for i, v := range list {
@@ -45,11 +46,13 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 			} else {
 				c.m.Load(x, v.buf().From(at))
 			}
-			if check { // zero times a non-finite number is NaN
-				mark += float64(c.m.Dot(x, zeros[:n]))
-			}
+			of := math.NaN()
 			if f != nil {
-				sum += f(x, scratch[w][updateBlock:updateBlock+n])
+				of = f(x, scratch[w][updateBlock:updateBlock+n])
+				sum += of
+			}
+			if check && of-of != 0 { // zero times a non-finite number is NaN
+				mark += float64(c.m.Dot(x, zeros[:n]))
 			}
 		}
 		i := first[k.tensor] + k.at
@@ -103,8 +106,11 @@ func bindGlobalNorm(c *call) (func(), error) {
 	}
 	mul := make([]float32, updateBlock)
 	run, sums, marks := c.overChunks(c.in[1:], c.own != nil, func(x, tmp []float32) float64 {
-		c.m.Binary(kern.Mul, tmp, x, mul[:len(x)])
-		return float64(c.m.SumSq(tmp))
+		if mul[0] != 1 {
+			c.m.Binary(kern.Mul, tmp, x, mul[:len(x)])
+			x = tmp
+		}
+		return float64(c.m.SumSq(x))
 	})
 	if c.own != nil {
 		c.own.marks = marks
