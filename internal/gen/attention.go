@@ -12,22 +12,44 @@ import (
 // attention emits products of small matrices that are not packed, and the softmax of scores whose columns are queries.
 func (v *vm) attention() {
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.unpackedTile("unpacked", rows, VFMADD231PS)
+		v.unpackedTile("unpacked", rows, false, VFMADD231PS)
+	}
+	if v.wide() {
+		v.unpackedTile("fetching", stairRows, true, VFMADD231PS)
 	}
 	v.scaleLanes()
+	v.scaleEach()
 	v.rowDots()
 	v.softLanes()
 	v.softLanesGrad()
 }
 
+// stairRows is the number of rows of products that have a depth of their own where keys are hidden.
+const stairRows = 8
+
 // unpackedTile emits a tile of two vectors, one panel of rows below the other, that finds element i, k of A at a + i*row + k*step.
-func (v *vm) unpackedTile(name string, mr int, mul func(...Op)) {
-	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int",
-		fmt.Sprintf("is an unpackedFunc of %d rows a panel.", mr))
+// If it fetches, it prefetches a cache line at each depth, into the second cache: the first has no room for what comes later.
+func (v *vm) unpackedTile(name string, mr int, fetches bool, mul func(...Op)) {
+	kind, more := "an unpackedFunc", ""
+	if fetches {
+		kind, more = "a fetchingFunc", ", next uintptr, ahead int, last uintptr"
+	}
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int"+more,
+		fmt.Sprintf("is %s of %d rows a panel.", kind, mr))
 	a, row, step, c := ptrParam("a"), ptrParam("row"), ptrParam("step"), ptrParam("c")
 	ldb, ldc, panels := ptrParam("ldb"), ptrParam("ldc"), ptrParam("panels")
 	scaleBy(ldb, 4)
 	scaleBy(ldc, 4)
+	fetch := func() {}
+	if fetches {
+		next := ptrParam("next")
+		fetch = func() {
+			PREFETCHT1(Mem{Base: next})
+			ADDQ(param("ahead"), next)
+			CMPQ(next, param("last"))
+			CMOVQHI(param("last"), next)
+		}
+	}
 	at := newRows(row, mr)
 	var sum [][]vec
 	for range mr {
@@ -63,6 +85,7 @@ func (v *vm) unpackedTile(name string, mr int, mul func(...Op)) {
 				VMOVUPS(Mem{Base: b, Disp: j * v.size()}, c)
 			}
 			ADDQ(ldb, b)
+			fetch()
 			for i, s := range sum {
 				r := x[i%2]
 				VBROADCASTSS(at.row(i), r)
@@ -210,6 +233,35 @@ func (v *vm) scaleLanes() {
 			VMOVUPS(y, m)
 		}
 		ADDQ(ld, s)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// scaleEach emits the product of each row with a factor of its own.
+func (v *vm) scaleEach() {
+	v.text("scaleEach", "rows, n int, dst *float32, ldd int, src *float32, lds int, by *float32", "is a scaleEachFunc.")
+	rows, n, dst, ldd := ptrParam("rows"), ptrParam("n"), ptrParam("dst"), ptrParam("ldd")
+	src, lds, by, at := ptrParam("src"), ptrParam("lds"), ptrParam("by"), GP64()
+	scaleBy(ldd, 4)
+	scaleBy(lds, 4)
+	scaleBy(n, 4)
+	loop("rows", rows, func() {
+		x := v.new()
+		v.splat(Mem{Base: by}, x)
+		XORL(at.As32(), at.As32())
+		Label("vector")
+		for j := range 2 {
+			y := v.new()
+			VMULPS(Mem{Base: src, Index: at, Scale: 1, Disp: j * v.size()}, x, y)
+			VMOVUPS(y, Mem{Base: dst, Index: at, Scale: 1, Disp: j * v.size()})
+		}
+		ADDQ(imm(2*v.size()), at)
+		CMPQ(at, n)
+		JLT(LabelRef("vector"))
+		ADDQ(ldd, dst)
+		ADDQ(lds, src)
+		ADDQ(imm(4), by)
 	})
 	VZEROUPPER()
 	RET()

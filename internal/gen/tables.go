@@ -41,7 +41,7 @@ func (v *vm) table(b *strings.Builder) {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		fmt.Fprintf(b, "unpacked%dx%d%s, ", rows, 2*v.w, s)
 	}
-	fmt.Fprintf(b, "}\np.normBack = normBack%s\np.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDots%s, scaleLanes%s, softLanes%s, softLanesGrad%s\n", s, s, s, s, s)
+	fmt.Fprintf(b, "}\np.normBack = normBack%s\np.rowDots, p.scaleLanes, p.scaleEach, p.softLanes, p.softLanesGrad = rowDots%s, scaleLanes%s, scaleEach%s, softLanes%s, softLanesGrad%s\n", s, s, s, s, s, s)
 	for _, t := range types {
 		fmt.Fprintf(b, "p.packing[%s] = []packingFunc{%d: ", t, v.packingFrom()-1)
 		for rows := v.packingFrom(); rows <= v.tileRows(); rows++ {
@@ -81,6 +81,7 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintf(b, "p.finish[%s] = finish%s%s\n", t, t, s)
 	}
 	if v.wide() {
+		fmt.Fprintf(b, "p.fetching, p.stairRows = fetching%dx%d%s, %d\n", stairRows, 2*v.w, s, stairRows)
 		fmt.Fprintf(b, "p.maxThreeBF16, p.unzipHalves = maxThreeBF16%s, unzipHalves%s\np.ending = []endingFunc{", s, s)
 		for rows := 1; rows <= v.tileRows(); rows++ {
 			fmt.Fprintf(b, "ending%dx%d%s, ", rows, 2*v.w, s)

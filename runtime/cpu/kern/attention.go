@@ -162,6 +162,7 @@ func (t *attnTask) Run(worker, i int) {
 	switch t.mode {
 	case attnGradAll:
 		x.b = item / t.a.KVHeads
+		x.headComes((item+1)/t.a.KVHeads, (item+1)%t.a.KVHeads)
 		x.gradHead(item % t.a.KVHeads)
 		return
 	case attnGradKeys:
@@ -172,6 +173,9 @@ func (t *attnTask) Run(worker, i int) {
 		return
 	}
 	x.b, x.head = item/t.a.Heads, item%t.a.Heads
+	if t.mode == attnForward && i == t.part.rows-1 {
+		x.headComes((item+1)/t.a.Heads, (item+1)%t.a.Heads)
+	}
 	block := t.m.blockOf(attnQueries)
 	if t.mode == attnGradQueries {
 		block = t.m.blockOf(gradQueries)
@@ -195,6 +199,9 @@ type attnHead struct {
 	p       *Path
 	mem     *attnMem
 	b, head int
+
+	coming  []coming // what the next head reads and writes
+	fetched int      // the first of them that has not been prefetched
 }
 
 // attnMem is a worker's scratch memory for attention. Matrices of queries are stored as tiles of p.queries columns, one
@@ -207,11 +214,13 @@ type attnMem struct {
 	q, dy floats // queries and gradients of results, transposed, in tiles
 	s, ds floats // scores and their gradients
 	state floats // of softFunc or softGradFunc, by tile
-	o     floats // results or gradients of queries, transposed, in tiles
+	o     floats // results or gradients of queries in tiles, transposed or by rows
 	mask  floats
 	rows  [2]floats // queries and gradients of results as rows, p.nr columns at a time
 	sums  [2]floats // gradients of keys and values, the same
 	tiles floats    // keys, turned, for tile registers
+
+	coming [numViews]coming // an attnHead's
 }
 
 func (x *attnHead) kvHead() int { return x.head * x.t.a.KVHeads / x.t.a.Heads }
@@ -237,7 +246,10 @@ func (x *attnHead) forward(q, h int) {
 	qs := x.columns(&a.Q, &mem.q, q, h, a.D, vnni)
 	o, state := mem.o.get(tiles*wide*a.DV), mem.state.get(tiles*stateRows*wide)
 	s := mem.s.get(attnKeys * wide)
-	clear(o)
+	byRows := x.byRows(&a.V, a.DV)
+	if !byRows || x.keys(q, 0) == 0 {
+		clear(o)
+	}
 	clear(state)
 	for t := range tiles {
 		for i := range wide {
@@ -264,6 +276,13 @@ func (x *attnHead) forward(q, h int) {
 			full, stair := x.stairs(first, k, n)
 			p.softLanes(n, full, &s[0], wide, &st[0], stair, scale)
 			sums := o[t*wide*a.DV:]
+			if byRows {
+				if k > 0 {
+					p.scaleEach(wide, a.DV, &sums[0], a.DV, &sums[0], a.DV, &st[2*wide])
+				}
+				x.belowStairs(first, min(wide, q+h-first), k, s, wide, values, a.DV, sums, a.DV, min(k, 1))
+				continue
+			}
 			if k > 0 && a.DV > 0 {
 				p.scaleLanes(a.DV, &sums[0], wide, &st[2*wide])
 			}
@@ -275,12 +294,12 @@ func (x *attnHead) forward(q, h int) {
 		}
 	}
 	for t := range tiles {
-		x.store(q+t*wide, min(wide, h-t*wide), o[t*wide*a.DV:], state[t*stateRows*wide:])
+		x.store(q+t*wide, min(wide, h-t*wide), o[t*wide*a.DV:], byRows, state[t*stateRows*wide:])
 	}
 }
 
-// store divides the results of a tile of queries by their sums and stores them and their LSE.
-func (x *attnHead) store(q, h int, o, state []float32) {
+// store divides the results of a tile of queries, its rows or its columns, by their sums and stores them and their LSE.
+func (x *attnHead) store(q, h int, o []float32, byRows bool, state []float32) {
 	a, p, wide := &x.t.a, x.p, x.p.queries
 	top, sum, rest := state[:h], state[wide:][:h], state[2*wide:][:h]
 	if a.LSE != nil {
@@ -300,6 +319,12 @@ func (x *attnHead) store(q, h int, o, state []float32) {
 		}
 	}
 	if a.DV == 0 {
+		return
+	}
+	if byRows {
+		to, ld := x.rowsFrom(&a.Y, q, o, a.DV)
+		p.scaleEach(h, a.DV, &to[0], ld, &o[0], a.DV, &rest[0])
+		x.putRows(&a.Y, q, h, a.DV, o)
 		return
 	}
 	p.scaleLanes(a.DV, &o[0], wide, &state[2*wide])

@@ -102,6 +102,7 @@ type attnGrad struct {
 	state              []float32
 	across, acrossDY   []float32 // queries and dY as columns
 	queries, grads, dq []float32 // as rows
+	dqLD               int       // of rows of dq, 0 if they are columns of tiles
 
 	queryTiles, gradTiles bool // or in the layout of wordsByPart
 }
@@ -110,11 +111,11 @@ type attnGrad struct {
 func tilesOfKeys(width int) int { return amxParts * width / amxTile * attnKeys / amxDepth * amxSize }
 
 func (g *attnGrad) run() {
-	a, mem, wide := &g.t.a, g.mem, g.p.queries
+	a, mem := &g.t.a, g.mem
 	if !g.ofQueries && g.keys(g.q+g.h-1, g.k0) == 0 {
 		return
 	}
-	tiles := ceilDiv(g.h, wide)
+	tiles := ceilDiv(g.h, g.p.queries)
 	g.s, g.ds = mem.s.get(attnKeys*g.ld), mem.ds.get(attnKeys*g.ld)
 	g.across, g.acrossDY = g.columns(&a.Q, &mem.q, g.q, g.h, a.D, g.toScore.Type == BF16), g.columns(&a.DY, &mem.dy, g.q, g.h, a.DV, g.v.Type == BF16)
 	if g.ofKeys {
@@ -123,18 +124,43 @@ func (g *attnGrad) run() {
 	}
 	g.state = g.shifts(tiles)
 	if g.ofQueries {
-		g.dq = mem.o.get(tiles * wide * a.D)
-		clear(g.dq)
+		g.startQueries(tiles)
 	}
 	for k := g.k0; k < g.k1 && g.keys(g.q+g.h-1, k) > 0; k += attnKeys {
 		for t := range tiles {
-			g.scoresOf(t*wide, k)
+			g.scoresOf(t*g.p.queries, k)
 		}
 		if g.ofKeys {
 			g.sums(k)
 		}
 	}
-	for t := 0; t < tiles && g.ofQueries; t++ {
+	if g.ofQueries {
+		g.endQueries(tiles)
+	}
+}
+
+// startQueries prepares the sums of the gradients of queries.
+func (g *attnGrad) startQueries(tiles int) {
+	a := &g.t.a
+	g.dq, g.dqLD = g.mem.o.get(tiles*g.p.queries*a.D), 0
+	if !g.byRows(&a.K, a.D) {
+		clear(g.dq)
+		return
+	}
+	g.dq, g.dqLD = g.rowsFrom(&a.GradQ, g.q, g.dq, a.D)
+	for r := 0; r < g.h && g.keys(g.q, g.k0) == 0; r++ { // a product overwrites rows, but some see no keys
+		clear(g.dq[r*g.dqLD:][:a.D])
+	}
+}
+
+// endQueries stores the gradients of queries.
+func (g *attnGrad) endQueries(tiles int) {
+	a, wide := &g.t.a, g.p.queries
+	if g.dqLD > 0 {
+		g.putRows(&a.GradQ, g.q, g.h, a.D, g.dq)
+		return
+	}
+	for t := range tiles {
 		g.putAcross(&a.GradQ, g.q+t*wide, min(wide, g.h-t*wide), a.D, g.dq[t*wide*a.D:])
 	}
 }
@@ -170,6 +196,10 @@ func (g *attnGrad) scoresOf(at, k int) {
 		g.addSplit(g.dq[at*a.D:], a.D, g.tiles[k/attnKeys*tilesOfKeys(a.D):], all, ds, g.ld, n)
 		return
 	}
+	if g.dqLD > 0 {
+		g.belowStairs(g.q+at, min(wide, g.h-at), k, ds, g.ld, keys, a.D, g.dq[at*g.dqLD:], g.dqLD, min(k-g.k0, 1))
+		return
+	}
 	g.product(a.D, wide, n, keys.turned(), ds, g.ld, g.dq[at*a.D:], wide, 1)
 }
 
@@ -187,15 +217,35 @@ func (g *attnGrad) sums(k int) {
 				g.addSums(s, rows, sum, width, k, done, n, at)
 				return
 			}
-			left := Mat{Buf: Floats(s[done*g.ld+at:]), LD: g.ld}
-			for c := 0; c < width; c += nr {
-				g.product(n-done, nr, g.h-at, left, rows[c*g.h+at*nr:], nr, sum[c*(g.k1-g.k0)+(k-g.k0+done)*nr:], nr, 1)
+			for r := done; r < n; {
+				from, h := g.groupOfKeys(k, r, n, at)
+				left := Mat{Buf: Floats(s[r*g.ld+from:]), LD: g.ld}
+				for c := 0; c < width; c += nr {
+					g.product(h, nr, g.h-from, left, rows[c*g.h+from*nr:], nr, sum[c*(g.k1-g.k0)+(k-g.k0+r)*nr:], nr, 1)
+				}
+				r += h
 			}
 		}
 		add(g.s, g.grads, g.dv, a.DV, g.gradTiles)
 		add(g.ds, g.queries, g.dk, a.D, g.queryTiles)
 		done = n
 	}
+}
+
+// groupOfKeys returns how many keys, of those from k+r on and before k+n, are multiplied with the queries from the same one on, and
+// that query: at, or the first after it that sees one of the keys.
+func (g *attnGrad) groupOfKeys(k, r, n, at int) (from, h int) {
+	first := func(r int) int {
+		if !g.t.a.Causal {
+			return at
+		}
+		return max(at, k+r-g.t.a.Offset-g.q)
+	}
+	from, h = first(r), min(g.p.stairRows, n-r)
+	for r+h < n && first(r+h) == from {
+		h = min(h+g.p.stairRows, n-r)
+	}
+	return from, h
 }
 
 // shifts is the state of softGradFunc by tile: -LSE, or -Inf for queries that see nothing, and -rowsum(dY*Y).

@@ -138,6 +138,47 @@ func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
 	}
 }
 
+// byRows reports whether sums of rows of v, of so many elements, are computed as rows, by tiles that read probabilities as they are.
+// Else they are computed transposed.
+func (x *attnHead) byRows(v *View, width int) bool {
+	ofTiles := x.p.amx != nil && v.Type == BF16 // see usesTiles
+	return x.p.unpacked != nil && !ofTiles && width > 0 && width%x.p.nr == 0
+}
+
+// rowsFrom returns where rows of v from q on are computed, and their distance: in v if that is f32, else in mem.
+func (x *attnHead) rowsFrom(v *View, q int, mem []float32, width int) ([]float32, int) {
+	if m := v.mat(x.b, x.head, q); m.Type == F32 {
+		return m.f32(), m.LD
+	}
+	return mem, width
+}
+
+// putRows stores h rows from q on that rowsFrom has put into mem.
+func (x *attnHead) putRows(v *View, q, h, width int, mem []float32) {
+	p, m := x.p, v.mat(x.b, x.head, q)
+	if m.Type == F32 {
+		return
+	}
+	for r := range h {
+		p.narrow[m.Type](width, m.at(r*m.LD), &mem[r*width])
+	}
+}
+
+// belowStairs computes rows of c, one for each of h queries from q on: the sum of rows of b, keys from k on, each times its element in
+// the query's column of s. Keys that a query does not see are left out, for some queries at a time.
+func (x *attnHead) belowStairs(q, h, k int, s []float32, ld int, b Mat, width int, c []float32, ldc, acc int) {
+	next := func(r int) int { return min(r+x.p.stairRows, h) }
+	for r := 0; r < h; {
+		end := next(r)
+		n := x.keys(q+end-1, k)
+		for end < h && x.keys(q+next(end)-1, k) == n {
+			end = next(end)
+		}
+		x.product(end-r, width, n, Mat{Buf: Floats(s[r:]), LD: ld, T: true}, b.f32(), b.LD, c[r*ldc:], ldc, acc)
+		r = end
+	}
+}
+
 // product computes c = a*b, or c += a*b if acc is not zero, for rows x cols elements, where cols is a multiple of a
 // tile's columns. If a is bf16, the rows of b are words.
 func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
@@ -160,6 +201,13 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 		tiles, depth, row = p.vnni.unpacked, depth/2, row/2
 	case a.T:
 		row, step = step, row
+	}
+	if h := p.stairRows; p.fetching != nil && a.Type != BF16 && rows%h == 0 {
+		for j := 0; j < cols; j += p.nr {
+			next, ahead, last := x.fetches(rows/h*depth, &c[j])
+			p.fetching(rows/h, depth, a.byteAt(0), row, step, &b[j], ldb, &c[j], ldc, acc, next, ahead, last)
+		}
+		return
 	}
 	panels := ceilDiv(rows, p.mr)
 	if tiles == nil {

@@ -93,6 +93,8 @@ func TestAttention(t *testing.T) {
 				a.Batch, a.S, a.D, a.DV = 1, 150, 70, 40
 			case 2: // queries in blocks, the first of which see no key
 				a.Batch, a.Heads, a.S, a.T, a.D, a.DV, a.Offset = 1, kv, 270, 170, 33, 16, -90
+			case 4, 6: // the same, and results are computed as rows
+				a.Batch, a.Heads, a.S, a.T, a.D, a.DV, a.Offset = 1, kv, 200, 170, 64, 32, -37
 			}
 			typ := Type(round % 3)
 			if round%6 == 5 { // widths that tile registers take

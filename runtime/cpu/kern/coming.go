@@ -85,3 +85,53 @@ func (x *block) fetches(n int, c *float32) (next uintptr, step int) {
 
 // still is what a tile prefetches that prefetches nothing but the rows of C.
 func still(c *float32) uintptr { return uintptr(unsafe.Pointer(c)) }
+
+// numViews is the number of arrays whose rows attention reads or writes.
+const numViews = 8
+
+// What an attnHead prefetches at a time, in bytes, and how much there is of a head at most: it stays in the second cache until it
+// is read.
+const (
+	cacheLine = 64
+	mostAhead = 1 << 18
+)
+
+// headComes notes what head `head` of batch item b reads and writes, if there is one. Heads that share keys have them in the cache.
+func (x *attnHead) headComes(b, head int) {
+	a := &x.t.a
+	if x.p.fetching == nil || b == a.Batch || a.KVHeads < a.Heads {
+		return
+	}
+	list := append(x.mem.coming[:0], a.rowsOfHead(&a.Q, b, head, a.S, a.D), a.rowsOfHead(&a.K, b, head, a.T, a.D), a.rowsOfHead(&a.V, b, head, a.T, a.DV), a.rowsOfHead(&a.Y, b, head, a.S, a.DV))
+	if x.t.mode != attnForward {
+		list = append(list, a.rowsOfHead(&a.DY, b, head, a.S, a.DV), a.rowsOfHead(&a.GradQ, b, head, a.S, a.D), a.rowsOfHead(&a.GradK, b, head, a.T, a.D), a.rowsOfHead(&a.GradV, b, head, a.T, a.DV))
+	}
+	lines := 0
+	for i := range list {
+		lines += list[i].rows * list[i].units
+	}
+	if lines*cacheLine <= mostAhead {
+		x.coming = list
+	}
+}
+
+// rowsOfHead describes the rows of a head, of so many elements.
+func (a *Attention) rowsOfHead(v *View, b, head, rows, width int) coming {
+	if v.absent() || rows*width == 0 {
+		return coming{}
+	}
+	m := v.mat(b, head, 0)
+	return comes(&m, 0, rows, width, cacheLine)
+}
+
+// fetches returns what n depths of a tile prefetch, from next on and so far apart up to last: c if there is nothing else.
+func (x *attnHead) fetches(n int, c *float32) (next uintptr, ahead int, last uintptr) {
+	for ; x.fetched < len(x.coming); x.fetched++ {
+		of := &x.coming[x.fetched]
+		end := of.from + uintptr(of.done*of.unit+(of.rows-1)*of.step)
+		if next, ahead = of.take(n); next != 0 {
+			return next, ahead, end
+		}
+	}
+	return still(c), 0, still(c)
+}

@@ -1589,10 +1589,20 @@ func unpacked13x32AVX512(panels int, kc int, a *byte, row int, step int, b *floa
 //go:noescape
 func unpacked14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
+// fetching8x32AVX512 is a fetchingFunc of 8 rows a panel.
+//
+//go:noescape
+func fetching8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int, next uintptr, ahead int, last uintptr)
+
 // scaleLanesAVX512 multiplies n > 0 rows of two vectors by a row.
 //
 //go:noescape
 func scaleLanesAVX512(n int, s *float32, ld int, lanes *float32)
+
+// scaleEachAVX512 is a scaleEachFunc.
+//
+//go:noescape
+func scaleEachAVX512(rows int, n int, dst *float32, ldd int, src *float32, lds int, by *float32)
 
 // rowDotsAVX512 is a rowDotsFunc.
 //
@@ -2483,6 +2493,11 @@ func unpacked6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32
 //
 //go:noescape
 func scaleLanesAVX2(n int, s *float32, ld int, lanes *float32)
+
+// scaleEachAVX2 is a scaleEachFunc.
+//
+//go:noescape
+func scaleEachAVX2(rows int, n int, dst *float32, ldd int, src *float32, lds int, by *float32)
 
 // rowDotsAVX2 is a rowDotsFunc.
 //

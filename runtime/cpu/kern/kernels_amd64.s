@@ -87334,6 +87334,155 @@ depth:
 	VZEROUPPER
 	RET
 
+// func fetching8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int, next uintptr, ahead int, last uintptr)
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·fetching8x32AVX512(SB), NOSPLIT, $0-104
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	MOVQ next+80(FP), R9
+	LEAQ (CX)(CX*2), R11
+	LEAQ (CX)(CX*4), R12
+
+panel:
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	VXORPS  Z8, Z8, Z8
+	VXORPS  Z9, Z9, Z9
+	VXORPS  Z10, Z10, Z10
+	VXORPS  Z11, Z11, Z11
+	VXORPS  Z12, Z12, Z12
+	VXORPS  Z13, Z13, Z13
+	VXORPS  Z14, Z14, Z14
+	VXORPS  Z15, Z15, Z15
+	MOVQ    acc+72(FP), R10
+	TESTQ   R10, R10
+	JZ      begin
+	MOVQ    BX, R10
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z4
+	VMOVUPS 64(R10), Z5
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z6
+	VMOVUPS 64(R10), Z7
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z8
+	VMOVUPS 64(R10), Z9
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z10
+	VMOVUPS 64(R10), Z11
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z12
+	VMOVUPS 64(R10), Z13
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z14
+	VMOVUPS 64(R10), Z15
+
+begin:
+	MOVQ AX, R10
+	LEAQ (AX)(R11*2), R13
+	ADDQ CX, R13
+	MOVQ b+40(FP), R14
+	MOVQ kc+8(FP), R15
+
+depth:
+	VMOVUPS      (R14), Z16
+	VMOVUPS      64(R14), Z17
+	ADDQ         SI, R14
+	PREFETCHT1   (R9)
+	ADDQ         ahead+88(FP), R9
+	CMPQ         R9, last+96(FP)
+	CMOVQHI      last+96(FP), R9
+	VBROADCASTSS (R10), Z18
+	VFMADD231PS  Z16, Z18, Z0
+	VFMADD231PS  Z17, Z18, Z1
+	VBROADCASTSS (R10)(CX*1), Z18
+	VFMADD231PS  Z16, Z18, Z2
+	VFMADD231PS  Z17, Z18, Z3
+	VBROADCASTSS (R10)(CX*2), Z18
+	VFMADD231PS  Z16, Z18, Z4
+	VFMADD231PS  Z17, Z18, Z5
+	VBROADCASTSS (R10)(R11*1), Z18
+	VFMADD231PS  Z16, Z18, Z6
+	VFMADD231PS  Z17, Z18, Z7
+	VBROADCASTSS (R10)(CX*4), Z18
+	VFMADD231PS  Z16, Z18, Z8
+	VFMADD231PS  Z17, Z18, Z9
+	VBROADCASTSS (R10)(R12*1), Z18
+	VFMADD231PS  Z16, Z18, Z10
+	VFMADD231PS  Z17, Z18, Z11
+	VBROADCASTSS (R10)(R11*2), Z18
+	VFMADD231PS  Z16, Z18, Z12
+	VFMADD231PS  Z17, Z18, Z13
+	VBROADCASTSS (R13), Z18
+	VFMADD231PS  Z16, Z18, Z14
+	VFMADD231PS  Z17, Z18, Z15
+	ADDQ         DX, R10
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          depth
+	MOVQ         BX, R10
+	VMOVUPS      Z0, (R10)
+	VMOVUPS      Z1, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z2, (R10)
+	VMOVUPS      Z3, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z4, (R10)
+	VMOVUPS      Z5, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z6, (R10)
+	VMOVUPS      Z7, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z8, (R10)
+	VMOVUPS      Z9, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z10, (R10)
+	VMOVUPS      Z11, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z12, (R10)
+	VMOVUPS      Z13, 64(R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z14, (R10)
+	VMOVUPS      Z15, 64(R10)
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
+	VZEROUPPER
+	RET
+
 // func scaleLanesAVX512(n int, s *float32, ld int, lanes *float32)
 // Requires: AVX, AVX512F
 TEXT ·scaleLanesAVX512(SB), NOSPLIT, $0-32
@@ -87351,6 +87500,40 @@ rows:
 	VMULPS  64(CX), Z1, Z2
 	VMOVUPS Z2, 64(CX)
 	ADDQ    DX, CX
+	DECQ    AX
+	JNZ     rows
+	VZEROUPPER
+	RET
+
+// func scaleEachAVX512(rows int, n int, dst *float32, ldd int, src *float32, lds int, by *float32)
+// Requires: AVX, AVX512F
+TEXT ·scaleEachAVX512(SB), NOSPLIT, $0-56
+	MOVQ rows+0(FP), AX
+	MOVQ n+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ ldd+24(FP), BX
+	MOVQ src+32(FP), SI
+	MOVQ lds+40(FP), DI
+	MOVQ by+48(FP), R8
+	SHLQ $0x02, BX
+	SHLQ $0x02, DI
+	SHLQ $0x02, CX
+
+rows:
+	VBROADCASTSS (R8), Z0
+	XORL         R9, R9
+
+vector:
+	VMULPS  (SI)(R9*1), Z0, Z1
+	VMOVUPS Z1, (DX)(R9*1)
+	VMULPS  64(SI)(R9*1), Z0, Z1
+	VMOVUPS Z1, 64(DX)(R9*1)
+	ADDQ    $0x00000080, R9
+	CMPQ    R9, CX
+	JLT     vector
+	ADDQ    BX, DX
+	ADDQ    DI, SI
+	ADDQ    $+4, R8
 	DECQ    AX
 	JNZ     rows
 	VZEROUPPER
@@ -113023,6 +113206,40 @@ rows:
 	VMULPS  32(CX), Y1, Y2
 	VMOVUPS Y2, 32(CX)
 	ADDQ    DX, CX
+	DECQ    AX
+	JNZ     rows
+	VZEROUPPER
+	RET
+
+// func scaleEachAVX2(rows int, n int, dst *float32, ldd int, src *float32, lds int, by *float32)
+// Requires: AVX
+TEXT ·scaleEachAVX2(SB), NOSPLIT, $0-56
+	MOVQ rows+0(FP), AX
+	MOVQ n+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ ldd+24(FP), BX
+	MOVQ src+32(FP), SI
+	MOVQ lds+40(FP), DI
+	MOVQ by+48(FP), R8
+	SHLQ $0x02, BX
+	SHLQ $0x02, DI
+	SHLQ $0x02, CX
+
+rows:
+	VBROADCASTSS (R8), Y0
+	XORL         R9, R9
+
+vector:
+	VMULPS  (SI)(R9*1), Y0, Y1
+	VMOVUPS Y1, (DX)(R9*1)
+	VMULPS  32(SI)(R9*1), Y0, Y1
+	VMOVUPS Y1, 32(DX)(R9*1)
+	ADDQ    $+64, R9
+	CMPQ    R9, CX
+	JLT     vector
+	ADDQ    BX, DX
+	ADDQ    DI, SI
+	ADDQ    $+4, R8
 	DECQ    AX
 	JNZ     rows
 	VZEROUPPER

@@ -25,6 +25,8 @@ type Path struct {
 	indirectFetch func(n int, b0, b1 *byte, offs *int)
 	ending        []endingFunc   // by rows-1; nil where there are none
 	unpacked      []unpackedFunc // by rows-1; nil where there are none
+	fetching      fetchingFunc   // of stairRows rows; nil where there is none
+	stairRows     int            // rows of products of attention that have a depth of their own where keys are hidden
 	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
 	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil
 	wino          *winoKernels   // nil if convolutions are computed only by their definition
@@ -89,6 +91,7 @@ type Path struct {
 	queries       int                                           // columns of the three after the next
 	rowDots       rowDotsFunc
 	scaleLanes    func(n int, s *float32, ld int, lanes *float32) // multiply rows by one row
+	scaleEach     scaleEachFunc                                   // nil where unpacked is
 	softLanes     softFunc
 	softLanesGrad softGradFunc
 	expAxpb       func(n int, dst, src *float32, a, b float32)                    // dst = exp(a*src+b)
@@ -117,6 +120,12 @@ type packingFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, 
 // unpackedFunc is a tileFunc of nr columns whose A is not packed: element i, k of A is at a + i*row + k*step bytes. Its
 // sum begins with C. It computes several panels of its rows, one below the other.
 type unpackedFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
+
+// fetchingFunc is an unpackedFunc that prefetches what next points to at each depth, ahead bytes on each time up to last.
+type fetchingFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int, next uintptr, ahead int, last uintptr)
+
+// scaleEachFunc multiplies n elements, a multiple of nr, of each row r by by[r].
+type scaleEachFunc func(rows, n int, dst *float32, ldd int, src *float32, lds int, by *float32)
 
 // rowDotsFunc computes dots[r] as the product of row r of a and row r of b, n elements.
 type rowDotsFunc func(rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32)

@@ -99,6 +99,9 @@ func avx2Path() *Path {
 // common completes a vector path.
 func (p *Path) common() *Path {
 	p.queries = p.nr
+	if p.fetching == nil {
+		p.stairRows = p.queries
+	}
 	p.widen[F32] = func(n int, dst *float32, src *byte) { copy(unsafe.Slice(dst, n), floatsAt(src, n)) }
 	p.narrow[F32] = func(n int, dst *byte, src *float32) { copy(floatsAt(dst, n), unsafe.Slice(src, n)) }
 	p.ranges()

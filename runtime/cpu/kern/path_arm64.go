@@ -10,7 +10,7 @@ func archPaths() []*Path { return []*Path{neonPath()} }
 func neonPath() *Path {
 	p := goPath()
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "neon", 4, 8, 12, 4, 4, 256, 24*8*256
-	p.queries = 60
+	p.queries, p.stairRows = 60, 60
 	p.tileDefaults()
 	p.tile = [2][]tileFunc{
 		{tile1x4NEON, tile2x4NEON, tile3x4NEON, tile4x4NEON, tile5x4NEON, tile6x4NEON, tile7x4NEON, tile8x4NEON},

@@ -44,7 +44,7 @@ func goPath() *Path {
 	p.wino = winoGo()
 	p.winoLeast.depth, p.winoLeast.rows, p.winoLeast.tiles, p.winoLeast.cubes = winoDepth, winoRows, winoTiles, winoCubes
 	p.sixLeast = winoShallow
-	p.queries, p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = 64, p.dotRows, p.scaleRows, p.softRows, p.softGradRows
+	p.queries, p.stairRows, p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = 64, 64, p.dotRows, p.scaleRows, p.softRows, p.softGradRows
 	p.addRuns, p.unzip, p.zip, p.probe, p.probeFlop = addRunsGo, unzipGo, zipGo, probeGo, 8
 	return p
 }

@@ -10,7 +10,7 @@ func kernelsAVX512(p *Path) {
 	p.indirectFetch = indirectFetchAVX512
 	p.unpacked = []unpackedFunc{unpacked1x32AVX512, unpacked2x32AVX512, unpacked3x32AVX512, unpacked4x32AVX512, unpacked5x32AVX512, unpacked6x32AVX512, unpacked7x32AVX512, unpacked8x32AVX512, unpacked9x32AVX512, unpacked10x32AVX512, unpacked11x32AVX512, unpacked12x32AVX512, unpacked13x32AVX512, unpacked14x32AVX512}
 	p.normBack = normBackAVX512
-	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX512, scaleLanesAVX512, softLanesAVX512, softLanesGradAVX512
+	p.rowDots, p.scaleLanes, p.scaleEach, p.softLanes, p.softLanesGrad = rowDotsAVX512, scaleLanesAVX512, scaleEachAVX512, softLanesAVX512, softLanesGradAVX512
 	p.packing[F32] = []packingFunc{6: packingF327x32AVX512, packingF328x32AVX512, packingF329x32AVX512, packingF3210x32AVX512, packingF3211x32AVX512, packingF3212x32AVX512, packingF3213x32AVX512, packingF3214x32AVX512}
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
@@ -117,6 +117,7 @@ func kernelsAVX512(p *Path) {
 	p.finish[F32] = finishF32AVX512
 	p.finish[F16] = finishF16AVX512
 	p.finish[BF16] = finishBF16AVX512
+	p.fetching, p.stairRows = fetching8x32AVX512, 8
 	p.maxThreeBF16, p.unzipHalves = maxThreeBF16AVX512, unzipHalvesAVX512
 	p.ending = []endingFunc{ending1x32AVX512, ending2x32AVX512, ending3x32AVX512, ending4x32AVX512, ending5x32AVX512, ending6x32AVX512, ending7x32AVX512, ending8x32AVX512, ending9x32AVX512, ending10x32AVX512, ending11x32AVX512, ending12x32AVX512, ending13x32AVX512, ending14x32AVX512}
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
@@ -140,7 +141,7 @@ func kernelsAVX2(p *Path) {
 	p.indirectFetch = indirectFetchAVX2
 	p.unpacked = []unpackedFunc{unpacked1x16AVX2, unpacked2x16AVX2, unpacked3x16AVX2, unpacked4x16AVX2, unpacked5x16AVX2, unpacked6x16AVX2}
 	p.normBack = normBackAVX2
-	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX2, scaleLanesAVX2, softLanesAVX2, softLanesGradAVX2
+	p.rowDots, p.scaleLanes, p.scaleEach, p.softLanes, p.softLanesGrad = rowDotsAVX2, scaleLanesAVX2, scaleEachAVX2, softLanesAVX2, softLanesGradAVX2
 	p.packing[F32] = []packingFunc{2: packingF323x16AVX2, packingF324x16AVX2, packingF325x16AVX2, packingF326x16AVX2}
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
