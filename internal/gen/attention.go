@@ -12,10 +12,10 @@ import (
 // attention emits products of small matrices that are not packed, and the softmax of scores whose columns are queries.
 func (v *vm) attention() {
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.unpackedTile("unpacked", rows, false, VFMADD231PS)
+		v.unpackedTile("unpacked", rows, 2, false, VFMADD231PS)
 	}
-	if v.wide() {
-		v.unpackedTile("fetching", stairRows, true, VFMADD231PS)
+	for nv := 1; v.wide() && nv <= 2; nv++ {
+		v.unpackedTile("fetching", stairRows, nv, true, VFMADD231PS)
 	}
 	v.scaleLanes()
 	v.scaleEach()
@@ -27,14 +27,14 @@ func (v *vm) attention() {
 // stairRows is the number of rows of products that have a depth of their own where keys are hidden.
 const stairRows = 8
 
-// unpackedTile emits a tile of two vectors, one panel of rows below the other, that finds element i, k of A at a + i*row + k*step.
+// unpackedTile emits a tile of nv vectors, one panel of rows below the other, that finds element i, k of A at a + i*row + k*step.
 // If it fetches, it prefetches a cache line at each depth, into the second cache: the first has no room for what comes later.
-func (v *vm) unpackedTile(name string, mr int, fetches bool, mul func(...Op)) {
+func (v *vm) unpackedTile(name string, mr, nv int, fetches bool, mul func(...Op)) {
 	kind, more := "an unpackedFunc", ""
 	if fetches {
 		kind, more = "a fetchingFunc", ", next uintptr, ahead int, last uintptr"
 	}
-	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int"+more,
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, nv*v.w), "panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int"+more,
 		fmt.Sprintf("is %s of %d rows a panel.", kind, mr))
 	a, row, step, c := ptrParam("a"), ptrParam("row"), ptrParam("step"), ptrParam("c")
 	ldb, ldc, panels := ptrParam("ldb"), ptrParam("ldc"), ptrParam("panels")
@@ -53,7 +53,7 @@ func (v *vm) unpackedTile(name string, mr int, fetches bool, mul func(...Op)) {
 	at := newRows(row, mr)
 	var sum [][]vec
 	for range mr {
-		sum = append(sum, []vec{v.new(), v.new()})
+		sum = append(sum, v.several(nv))
 	}
 	eachRow := func(f func(m Mem, s vec)) {
 		p := GP64()
@@ -69,8 +69,9 @@ func (v *vm) unpackedTile(name string, mr int, fetches bool, mul func(...Op)) {
 	}
 	loop("panel", panels, func() {
 		for _, r := range sum {
-			v.zero(r[0])
-			v.zero(r[1])
+			for _, s := range r {
+				v.zero(s)
+			}
 		}
 		acc := ptrParam("acc")
 		TESTQ(acc, acc)
@@ -78,7 +79,7 @@ func (v *vm) unpackedTile(name string, mr int, fetches bool, mul func(...Op)) {
 		eachRow(func(m Mem, s vec) { VMOVUPS(m, s) })
 		Label("begin")
 		at.start(a)
-		col, x := []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
+		col, x := v.several(nv), v.several(2)
 		b := ptrParam("b")
 		loop("depth", ptrParam("kc"), func() {
 			for j, c := range col {

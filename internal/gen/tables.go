@@ -81,7 +81,7 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintf(b, "p.finish[%s] = finish%s%s\n", t, t, s)
 	}
 	if v.wide() {
-		fmt.Fprintf(b, "p.fetching, p.stairRows = fetching%dx%d%s, %d\n", stairRows, 2*v.w, s, stairRows)
+		fmt.Fprintf(b, "p.fetching, p.stairRows = [2]fetchingFunc{fetching%dx%d%s, fetching%dx%d%s}, %d\n", stairRows, v.w, s, stairRows, 2*v.w, s, stairRows)
 		fmt.Fprintf(b, "p.maxThreeBF16, p.unzipHalves = maxThreeBF16%s, unzipHalves%s\np.ending = []endingFunc{", s, s)
 		for rows := 1; rows <= v.tileRows(); rows++ {
 			fmt.Fprintf(b, "ending%dx%d%s, ", rows, 2*v.w, s)

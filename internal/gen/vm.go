@@ -100,6 +100,13 @@ func (v *vm) new() vec {
 	return YMM()
 }
 
+func (v *vm) several(n int) (list []vec) {
+	for range n {
+		list = append(list, v.new())
+	}
+	return list
+}
+
 func (v *vm) text(name, params, doc string) {
 	TEXT(name+v.suffix(), NOSPLIT, "func("+params+")")
 	Pragma("noescape")

@@ -22,7 +22,7 @@ func (v *vm) vnni() {
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		v.indirectTile("indirectVNNI", rows, VPDPWSSD)
-		v.unpackedTile("unpackedVNNI", rows, false, VPDPWSSD)
+		v.unpackedTile("unpackedVNNI", rows, 2, false, VPDPWSSD)
 	}
 	v.vnniRows()
 	v.vnniPick()

@@ -185,7 +185,7 @@ func (g *attnGrad) scoresOf(at, k int) {
 	}
 	keys, s, ds := g.k.from(k-g.k0), g.s[at:], g.ds[at:]
 	scale := g.scores(s, g.ld, g.q+at, k, n, g.toScore.from(k-g.k0), g.across[at*a.D:])
-	g.product(n, wide, a.DV, g.v.from(k-g.k0), g.acrossDY[at*a.DV:], wide, ds, g.ld, 0)
+	g.keysByQueries(g.q+at, k, n, a.DV, g.v.from(k-g.k0), g.acrossDY[at*a.DV:], ds, g.ld)
 	full, stair := g.stairs(g.q+at, k, n)
 	g.p.softLanesGrad(n, full, &s[0], &ds[0], g.ld, &g.state[2*at], stair, scale, a.Scale)
 	if !g.ofQueries {

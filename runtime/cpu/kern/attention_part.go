@@ -202,10 +202,9 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 	case a.T:
 		row, step = step, row
 	}
-	if h := p.stairRows; p.fetching != nil && a.Type != BF16 && rows%h == 0 {
+	if p.fetching[1] != nil && a.Type != BF16 && rows%p.stairRows == 0 {
 		for j := 0; j < cols; j += p.nr {
-			next, ahead, last := x.fetches(rows/h*depth, &c[j])
-			p.fetching(rows/h, depth, a.byteAt(0), row, step, &b[j], ldb, &c[j], ldc, acc, next, ahead, last)
+			x.panels(p.fetching[1], rows/p.stairRows, depth, a.byteAt(0), row, step, &b[j], ldb, &c[j], ldc, acc)
 		}
 		return
 	}
@@ -227,6 +226,24 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 	}
 }
 
+// panels computes panels by a tile, which prefetches what the next head needs.
+func (x *attnHead) panels(tile fetchingFunc, panels, depth int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int) {
+	next, ahead, last := x.fetches(panels*depth, c)
+	tile(panels, depth, a, row, step, b, ldb, c, ldc, acc, next, ahead, last)
+}
+
+// keysByQueries computes the product of n keys, from k on, with a tile of queries from q on, transposed. Where the first half of the
+// queries sees none of the last keys, that part may be left as it is.
+func (x *attnHead) keysByQueries(q, k, n, width int, keys Mat, queries, s []float32, ld int) {
+	p, wide, both := x.p, x.p.queries, n
+	half := p.fetching[0] != nil && keys.Type == F32 && width > 0
+	if seen := x.keys(q+p.vw-1, k); half && seen < n && (n-seen)%p.stairRows == 0 {
+		both = seen
+		x.panels(p.fetching[0], (n-seen)/p.stairRows, width, keys.byteAt(seen*4*keys.LD), 4*keys.LD, 4, &queries[p.vw], wide, &s[seen*ld+p.vw], ld, 0)
+	}
+	x.product(both, wide, width, keys, queries, wide, s, ld, 0)
+}
+
 // packedPanel is product for h rows from r on, for tiles that read a packed A.
 func (x *attnHead) packedPanel(r, h, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
 	p := x.p
@@ -246,7 +263,7 @@ func (x *attnHead) scaled() bool { return !x.t.a.Mask.absent() || x.t.a.Scale <=
 // the factor that they must still be multiplied by.
 func (x *attnHead) scores(s []float32, ld, q, k, n int, keys Mat, queries []float32) (scale float32) {
 	a, p, wide := &x.t.a, x.p, x.p.queries
-	x.product(n, wide, a.D, keys, queries, wide, s, ld, 0)
+	x.keysByQueries(q, k, n, a.D, keys, queries, s, ld)
 	if !x.scaled() {
 		return a.Scale
 	}

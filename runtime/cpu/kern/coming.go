@@ -99,7 +99,7 @@ const (
 // headComes notes what head `head` of batch item b reads and writes, if there is one. Heads that share keys have them in the cache.
 func (x *attnHead) headComes(b, head int) {
 	a := &x.t.a
-	if x.p.fetching == nil || b == a.Batch || a.KVHeads < a.Heads {
+	if x.p.fetching[1] == nil || b == a.Batch || a.KVHeads < a.Heads {
 		return
 	}
 	list := append(x.mem.coming[:0], a.rowsOfHead(&a.Q, b, head, a.S, a.D), a.rowsOfHead(&a.K, b, head, a.T, a.D), a.rowsOfHead(&a.V, b, head, a.T, a.DV), a.rowsOfHead(&a.Y, b, head, a.S, a.DV))

@@ -10,7 +10,7 @@ import (
 // head.
 func TestHeadComes(t *testing.T) {
 	for _, p := range Paths() {
-		if p.fetching == nil {
+		if p.fetching[1] == nil {
 			continue
 		}
 		m := New(p, 1)

@@ -1589,6 +1589,11 @@ func unpacked13x32AVX512(panels int, kc int, a *byte, row int, step int, b *floa
 //go:noescape
 func unpacked14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
+// fetching8x16AVX512 is a fetchingFunc of 8 rows a panel.
+//
+//go:noescape
+func fetching8x16AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int, next uintptr, ahead int, last uintptr)
+
 // fetching8x32AVX512 is a fetchingFunc of 8 rows a panel.
 //
 //go:noescape

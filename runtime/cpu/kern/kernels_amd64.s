@@ -87334,6 +87334,122 @@ depth:
 	VZEROUPPER
 	RET
 
+// func fetching8x16AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int, next uintptr, ahead int, last uintptr)
+// Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
+TEXT ·fetching8x16AVX512(SB), NOSPLIT, $0-104
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	MOVQ next+80(FP), R9
+	LEAQ (CX)(CX*2), R11
+	LEAQ (CX)(CX*4), R12
+
+panel:
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	MOVQ    acc+72(FP), R10
+	TESTQ   R10, R10
+	JZ      begin
+	MOVQ    BX, R10
+	VMOVUPS (R10), Z0
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z1
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z2
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z3
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z4
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z5
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z6
+	ADDQ    DI, R10
+	VMOVUPS (R10), Z7
+
+begin:
+	MOVQ AX, R10
+	LEAQ (AX)(R11*2), R13
+	ADDQ CX, R13
+	MOVQ b+40(FP), R14
+	MOVQ kc+8(FP), R15
+
+depth:
+	VMOVUPS      (R14), Z8
+	ADDQ         SI, R14
+	PREFETCHT1   (R9)
+	ADDQ         ahead+88(FP), R9
+	CMPQ         R9, last+96(FP)
+	CMOVQHI      last+96(FP), R9
+	VBROADCASTSS (R10), Z9
+	VFMADD231PS  Z8, Z9, Z0
+	VBROADCASTSS (R10)(CX*1), Z9
+	VFMADD231PS  Z8, Z9, Z1
+	VBROADCASTSS (R10)(CX*2), Z9
+	VFMADD231PS  Z8, Z9, Z2
+	VBROADCASTSS (R10)(R11*1), Z9
+	VFMADD231PS  Z8, Z9, Z3
+	VBROADCASTSS (R10)(CX*4), Z9
+	VFMADD231PS  Z8, Z9, Z4
+	VBROADCASTSS (R10)(R12*1), Z9
+	VFMADD231PS  Z8, Z9, Z5
+	VBROADCASTSS (R10)(R11*2), Z9
+	VFMADD231PS  Z8, Z9, Z6
+	VBROADCASTSS (R13), Z9
+	VFMADD231PS  Z8, Z9, Z7
+	ADDQ         DX, R10
+	ADDQ         DX, R13
+	DECQ         R15
+	JNZ          depth
+	MOVQ         BX, R10
+	VMOVUPS      Z0, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z1, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z2, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z3, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z4, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z5, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z6, (R10)
+	ADDQ         DI, R10
+	VMOVUPS      Z7, (R10)
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
+	VZEROUPPER
+	RET
+
 // func fetching8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int, next uintptr, ahead int, last uintptr)
 // Requires: AVX, AVX512DQ, AVX512F, CMOV, MMX+
 TEXT ·fetching8x32AVX512(SB), NOSPLIT, $0-104

@@ -23,14 +23,14 @@ type Path struct {
 	packing [numTypes][]packingFunc
 	// indirectFetch prefetches n rows that an indirectFunc will read.
 	indirectFetch func(n int, b0, b1 *byte, offs *int)
-	ending        []endingFunc   // by rows-1; nil where there are none
-	unpacked      []unpackedFunc // by rows-1; nil where there are none
-	fetching      fetchingFunc   // of stairRows rows; nil where there is none
-	stairRows     int            // rows of products of attention that have a depth of their own where keys are hidden
-	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
-	amx           *amxKernels    // nil where there are no tile registers; else vnni is not nil
-	wino          *winoKernels   // nil if convolutions are computed only by their definition
-	six           *sixKernels    // nil where tiles are never larger
+	ending        []endingFunc    // by rows-1; nil where there are none
+	unpacked      []unpackedFunc  // by rows-1; nil where there are none
+	fetching      [2]fetchingFunc // of stairRows rows, by tile width (vw, nr); nil where there are none
+	stairRows     int             // rows of products of attention that have a depth of their own where keys are hidden
+	vnni          *vnniKernels    // nil where bf16 is only multiplied as f32
+	amx           *amxKernels     // nil where there are no tile registers; else vnni is not nil
+	wino          *winoKernels    // nil if convolutions are computed only by their definition
+	six           *sixKernels     // nil where tiles are never larger
 	// winoLeast are the smallest numbers of channels of the image, channels of the result and tiles
 	// for which convolutions use wino, and the smallest number of cubes for which they also
 	// transform the depth of volumes.
@@ -121,7 +121,7 @@ type packingFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, 
 // sum begins with C. It computes several panels of its rows, one below the other.
 type unpackedFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
 
-// fetchingFunc is an unpackedFunc that prefetches what next points to at each depth, ahead bytes on each time up to last.
+// fetchingFunc is an unpackedFunc, of vw or nr columns, that prefetches what next points to at each depth, ahead bytes on each time up to last.
 type fetchingFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int, next uintptr, ahead int, last uintptr)
 
 // scaleEachFunc multiplies n elements, a multiple of nr, of each row r by by[r].

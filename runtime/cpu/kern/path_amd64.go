@@ -99,7 +99,7 @@ func avx2Path() *Path {
 // common completes a vector path.
 func (p *Path) common() *Path {
 	p.queries = p.nr
-	if p.fetching == nil {
+	if p.fetching[1] == nil {
 		p.stairRows = p.queries
 	}
 	p.widen[F32] = func(n int, dst *float32, src *byte) { copy(unsafe.Slice(dst, n), floatsAt(src, n)) }

@@ -117,7 +117,7 @@ func kernelsAVX512(p *Path) {
 	p.finish[F32] = finishF32AVX512
 	p.finish[F16] = finishF16AVX512
 	p.finish[BF16] = finishBF16AVX512
-	p.fetching, p.stairRows = fetching8x32AVX512, 8
+	p.fetching, p.stairRows = [2]fetchingFunc{fetching8x16AVX512, fetching8x32AVX512}, 8
 	p.maxThreeBF16, p.unzipHalves = maxThreeBF16AVX512, unzipHalvesAVX512
 	p.ending = []endingFunc{ending1x32AVX512, ending2x32AVX512, ending3x32AVX512, ending4x32AVX512, ending5x32AVX512, ending6x32AVX512, ending7x32AVX512, ending8x32AVX512, ending9x32AVX512, ending10x32AVX512, ending11x32AVX512, ending12x32AVX512, ending13x32AVX512, ending14x32AVX512}
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
