@@ -35,9 +35,7 @@ func (x *attnHead) startGrad(kv, k0, k1 int, ofKeys, ofQueries bool) *attnGrad {
 	*g = attnGrad{attnHead: x, ld: x.p.blockOf(gradQueries), k0: k0, k1: k1, ofKeys: ofKeys, ofQueries: ofQueries}
 	g.k = x.contiguousRows(&a.K, &mem.k, kv, k0, n, a.D, false)
 	if ofKeys {
-		g.dk, g.dv = mem.sums[0].get(n*roundUp(a.D, x.p.nr)), mem.sums[1].get(n*roundUp(a.DV, x.p.nr))
-		clear(g.dk)
-		clear(g.dv)
+		g.startKeys(kv)
 	}
 	if ofQueries && x.usesTiles(&a.K, kv, 0, a.T, a.D) {
 		g.tiles = mem.tiles.get(ceilDiv(a.T, attnKeys) * tilesOfKeys(a.D))
@@ -46,6 +44,32 @@ func (x *attnHead) startGrad(kv, k0, k1 int, ofKeys, ofQueries bool) *attnGrad {
 		}
 	}
 	return g
+}
+
+// startKeys prepares the sums of the gradients of keys and values. If one block has all queries, products store them.
+func (g *attnGrad) startKeys(kv int) {
+	a, p, n := &g.t.a, g.p, g.k1-g.k0
+	most := p.blockOf(2 * gradQueries)
+	g.once = a.S > 0 && a.S <= most && a.Heads == a.KVHeads && g.byRows(&a.Q, a.D) && g.byRows(&a.DY, a.DV) && a.GradK.Type == F32 && a.GradV.Type == F32
+	if !g.once {
+		g.dk = rowSums{g.mem.sums[0].get(n * roundUp(a.D, p.nr)), p.nr, n * p.nr}
+		g.dv = rowSums{g.mem.sums[1].get(n * roundUp(a.DV, p.nr)), p.nr, n * p.nr}
+		clear(g.dk.x)
+		clear(g.dv.x)
+		return
+	}
+	k, v := a.GradK.mat(g.b, kv, g.k0), a.GradV.mat(g.b, kv, g.k0)
+	g.ld, g.dk, g.dv = most, rowSums{k.f32(), k.LD, p.nr}, rowSums{v.f32(), v.LD, p.nr}
+	for r := max(0, g.visible(a.S-1)-g.k0); r < n; r++ { // no query sees them
+		clear(g.dk.x[r*k.LD:][:a.D])
+		clear(g.dv.x[r*v.LD:][:a.DV])
+	}
+}
+
+// rowSums are rows in panels of p.nr columns: column c of row r is at r*row + c/nr*panel + c%nr.
+type rowSums struct {
+	x          []float32
+	row, panel int
 }
 
 // eachGrad runs queries [q0,q1) of all heads that read a key head.
@@ -79,8 +103,11 @@ func (g *attnGrad) loadValues(kv int) {
 // endKeys stores the gradients of keys and values.
 func (x *attnHead) endKeys(g *attnGrad, kv int) {
 	a := &x.t.a
-	x.putColumns(&a.GradK, kv, g.k0, g.k1-g.k0, a.D, g.dk)
-	x.putColumns(&a.GradV, kv, g.k0, g.k1-g.k0, a.DV, g.dv)
+	if g.once {
+		return
+	}
+	x.putColumns(&a.GradK, kv, g.k0, g.k1-g.k0, a.D, g.dk.x)
+	x.putColumns(&a.GradV, kv, g.k0, g.k1-g.k0, a.DV, g.dv.x)
 }
 
 // attnGrad is the gradient of queries [q,q+h): with P the softmax,
@@ -96,7 +123,8 @@ type attnGrad struct {
 
 	toScore Mat       // k, in bf16 if scores are products in the VNNI layout
 	tiles   []float32 // k by blocks, see turnedTiles; nil if its products are of f32
-	dk, dv  []float32 // as inColumns has them
+	dk, dv  rowSums   // in memory of their own, as inColumns has them, or where they are stored
+	once    bool      // the latter: each row is computed by one product
 
 	s, ds              []float32 // scores, then P; dP, then dS: ld apart
 	state              []float32
@@ -212,16 +240,16 @@ func (g *attnGrad) sums(k int) {
 		if n <= done {
 			continue
 		}
-		add := func(s, rows, sum []float32, width int, inTiles bool) {
+		add := func(s, rows []float32, sum rowSums, width int, inTiles bool) {
 			if inTiles {
-				g.addSums(s, rows, sum, width, k, done, n, at)
+				g.addSums(s, rows, sum.x, width, k, done, n, at)
 				return
 			}
 			for r := done; r < n; {
 				from, h := g.groupOfKeys(k, r, n, at)
 				left := Mat{Buf: Floats(s[r*g.ld+from:]), LD: g.ld}
 				for c := 0; c < width; c += nr {
-					g.product(h, nr, g.h-from, left, rows[c*g.h+from*nr:], nr, sum[c*(g.k1-g.k0)+(k-g.k0+r)*nr:], nr, 1)
+					g.product(h, nr, g.h-from, left, rows[c*g.h+from*nr:], nr, sum.x[(k-g.k0+r)*sum.row+c/nr*sum.panel:], sum.row, 1-flag(g.once))
 				}
 				r += h
 			}
