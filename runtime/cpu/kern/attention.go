@@ -7,8 +7,8 @@ type View struct {
 	Stride [3]int
 }
 
-// Attention describes y = softmax(scale * q k^T + mask) v and its gradient. The S x T matrix of scores is never in
-// memory as a whole. Query head h reads key head h*KVHeads/Heads. For a query without visible keys the result is zero
+// Attention describes y = softmax(scale * q k^T + mask) v and its gradient. Results overlap no operands. The S x T matrix of scores is
+// never in memory as a whole. Query head h reads key head h*KVHeads/Heads. For a query without visible keys the result is zero
 // and the LSE is -Inf.
 type Attention struct {
 	Batch, Heads, KVHeads int

@@ -50,26 +50,19 @@ func (x *attnHead) startGrad(kv, k0, k1 int, ofKeys, ofQueries bool) *attnGrad {
 func (g *attnGrad) startKeys(kv int) {
 	a, p, n := &g.t.a, g.p, g.k1-g.k0
 	most := p.blockOf(2 * gradQueries)
-	g.once = a.S > 0 && a.S <= most && a.Heads == a.KVHeads && g.byRows(&a.Q, a.D) && g.byRows(&a.DY, a.DV) && a.GradK.Type == F32 && a.GradV.Type == F32
+	g.once = p.fetching[1] != nil && a.S > 0 && a.S <= most && a.Heads == a.KVHeads && g.byRows(&a.Q, a.D) && g.byRows(&a.DY, a.DV) && a.GradK.Type == F32 && a.GradV.Type == F32
 	if !g.once {
-		g.dk = rowSums{g.mem.sums[0].get(n * roundUp(a.D, p.nr)), p.nr, n * p.nr}
-		g.dv = rowSums{g.mem.sums[1].get(n * roundUp(a.DV, p.nr)), p.nr, n * p.nr}
+		g.dk, g.dv = p.apart(&g.mem.sums[0], n, a.D), p.apart(&g.mem.sums[1], n, a.DV)
 		clear(g.dk.x)
 		clear(g.dv.x)
 		return
 	}
 	k, v := a.GradK.mat(g.b, kv, g.k0), a.GradV.mat(g.b, kv, g.k0)
-	g.ld, g.dk, g.dv = most, rowSums{k.f32(), k.LD, p.nr}, rowSums{v.f32(), v.LD, p.nr}
+	g.ld, g.dk, g.dv = most, rowPanels{k.f32(), k.LD, p.nr}, rowPanels{v.f32(), v.LD, p.nr}
 	for r := max(0, g.visible(a.S-1)-g.k0); r < n; r++ { // no query sees them
 		clear(g.dk.x[r*k.LD:][:a.D])
 		clear(g.dv.x[r*v.LD:][:a.DV])
 	}
-}
-
-// rowSums are rows in panels of p.nr columns: column c of row r is at r*row + c/nr*panel + c%nr.
-type rowSums struct {
-	x          []float32
-	row, panel int
 }
 
 // eachGrad runs queries [q0,q1) of all heads that read a key head.
@@ -123,14 +116,15 @@ type attnGrad struct {
 
 	toScore Mat       // k, in bf16 if scores are products in the VNNI layout
 	tiles   []float32 // k by blocks, see turnedTiles; nil if its products are of f32
-	dk, dv  rowSums   // in memory of their own, as inColumns has them, or where they are stored
-	once    bool      // the latter: each row is computed by one product
+	dk, dv  rowPanels // in memory of their own, or where they are stored
+	once    bool      // the latter, and each row is computed by one product
 
-	s, ds              []float32 // scores, then P; dP, then dS: ld apart
-	state              []float32
-	across, acrossDY   []float32 // queries and dY as columns
-	queries, grads, dq []float32 // as rows
-	dqLD               int       // of rows of dq, 0 if they are columns of tiles
+	s, ds            []float32 // scores, then P; dP, then dS: ld apart
+	state            []float32
+	across, acrossDY []float32 // queries and dY as columns
+	queries, grads   rowPanels // as rows
+	dq               []float32
+	dqLD             int // of rows of dq, 0 if they are columns of tiles
 
 	queryTiles, gradTiles bool // or in the layout of wordsByPart
 }
@@ -195,9 +189,9 @@ func (g *attnGrad) endQueries(tiles int) {
 
 // sideBySide returns the rows of v in the layout that sums reads: columns side by side, or words
 // for tile registers.
-func (g *attnGrad) sideBySide(v *View, mem *floats, width int) (rows []float32, inTiles bool) {
+func (g *attnGrad) sideBySide(v *View, mem *floats, width int) (rows rowPanels, inTiles bool) {
 	if g.usesTiles(v, g.head, g.q, g.h, width) {
-		return g.wordsByPart(v, mem, g.q, g.h, width), true
+		return rowPanels{x: g.wordsByPart(v, mem, g.q, g.h, width)}, true
 	}
 	return g.inColumns(v, mem, g.q, g.h, width), false
 }
@@ -240,22 +234,22 @@ func (g *attnGrad) sums(k int) {
 		if n <= done {
 			continue
 		}
-		add := func(s, rows []float32, sum rowSums, width int, inTiles bool) {
+		add := func(s []float32, rows, sum *rowPanels, width int, inTiles bool) {
 			if inTiles {
-				g.addSums(s, rows, sum.x, width, k, done, n, at)
+				g.addSums(s, rows.x, sum.x, width, k, done, n, at)
 				return
 			}
 			for r := done; r < n; {
 				from, h := g.groupOfKeys(k, r, n, at)
 				left := Mat{Buf: Floats(s[r*g.ld+from:]), LD: g.ld}
 				for c := 0; c < width; c += nr {
-					g.product(h, nr, g.h-from, left, rows[c*g.h+from*nr:], nr, sum.x[(k-g.k0+r)*sum.row+c/nr*sum.panel:], sum.row, 1-flag(g.once))
+					g.product(h, nr, g.h-from, left, rows.from(from, c, nr), rows.row, sum.from(k-g.k0+r, c, nr), sum.row, 1-flag(g.once))
 				}
 				r += h
 			}
 		}
-		add(g.s, g.grads, g.dv, a.DV, g.gradTiles)
-		add(g.ds, g.queries, g.dk, a.D, g.queryTiles)
+		add(g.s, &g.grads, &g.dv, a.DV, g.gradTiles)
+		add(g.ds, &g.queries, &g.dk, a.D, g.queryTiles)
 		done = n
 	}
 }

@@ -53,9 +53,18 @@ func (x *attnHead) clean(m Mat, n, width int, finite bool) bool {
 	return true
 }
 
-// contiguousRows copies n rows of keys or values from k: in f32, or in bf16 for products in the VNNI layout.
+// inPlace reports whether products read n rows of m where they are: few rows of whole panels of f32, not a multiple of 4 kB apart, where
+// they would displace each other in the caches. Tiles wait for rows that have not been prefetched longer than copying does.
+func (x *attnHead) inPlace(m Mat, n, width int) bool {
+	return m.Type == F32 && x.p.fetching[1] != nil && n <= attnKeys && width%x.p.nr == 0 && m.LD%1024 > 0
+}
+
+// contiguousRows returns n rows of keys or values from k, in place or copied: in f32, or in bf16 for products in the VNNI layout.
 func (x *attnHead) contiguousRows(v *View, mem *floats, head, k, n, width int, vnni bool) Mat {
 	m := v.mat(x.b, head, k)
+	if !vnni && x.inPlace(m, n, width) {
+		return m
+	}
 	if !vnni {
 		return x.copyRows(m, mem, n, width)
 	}
@@ -102,18 +111,34 @@ func (x *attnHead) transpose(depth, h int, dst []float32, ld int, m Mat) {
 	}
 }
 
-// inColumns returns h rows from q on in f32, in panels of p.nr columns: column c of row r is at c/nr*nr*h + r*nr +
-// c%nr.
-func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) []float32 {
-	p, m := x.p, v.mat(x.b, x.head, q)
-	dst := mem.get(h * roundUp(width, p.nr))
-	for c := 0; c < width; c += p.nr {
-		p.rows[m.Type](h, min(p.nr, width-c), &dst[c*h], p.nr, m.at(c), m.LD)
-	}
-	return dst
+// rowPanels are rows in panels of nr columns: column c of row r is at r*row + c/nr*panel + c%nr.
+type rowPanels struct {
+	x          []float32
+	row, panel int
 }
 
-// putColumns stores h rows from r on that have the layout of inColumns.
+// from is where the panel of column c, a multiple of nr, begins in row r.
+func (p *rowPanels) from(r, c, nr int) []float32 { return p.x[r*p.row+c/nr*p.panel:] }
+
+// apart is memory for h rows, one panel after the other.
+func (p *Path) apart(mem *floats, h, width int) rowPanels {
+	return rowPanels{mem.get(h * roundUp(width, p.nr)), p.nr, h * p.nr}
+}
+
+// inColumns returns h rows from q on in f32, in place or copied.
+func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) rowPanels {
+	p, m := x.p, v.mat(x.b, x.head, q)
+	if x.inPlace(m, h, width) {
+		return rowPanels{m.f32(), m.LD, p.nr}
+	}
+	rows := p.apart(mem, h, width)
+	for c := 0; c < width; c += p.nr {
+		p.rows[m.Type](h, min(p.nr, width-c), &rows.x[c*h], p.nr, m.at(c), m.LD)
+	}
+	return rows
+}
+
+// putColumns stores h rows from r on whose panels are one after the other.
 func (x *attnHead) putColumns(v *View, head, r, h, width int, src []float32) {
 	p, m := x.p, v.mat(x.b, head, r)
 	for c := 0; c < width && h > 0; c += p.nr {
