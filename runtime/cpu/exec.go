@@ -281,7 +281,7 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 			if err != nil {
 				return err
 			}
-			c = newBlock(int64(len(b)))
+			c = e.b.newBlock(int64(len(b)))
 			copy(c.Bytes(), b)
 			e.of.consts[v.Buffer] = c
 		}

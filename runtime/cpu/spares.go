@@ -150,7 +150,7 @@ func (s *store) Rewind(state map[string][]byte) bool {
 // the store uses spares.
 func (s *store) alloc(n int64) *kern.Block {
 	if s.spares == nil || n < minSpare {
-		return newBlock(n)
+		return s.b.newBlock(n)
 	}
 	b := s.spares.take(n)
 	b.Hold() // the store itself holds it, for the next one
@@ -159,9 +159,12 @@ func (s *store) alloc(n int64) *kern.Block {
 }
 
 // newBlock returns a block of n zero bytes. Small ones lie in the Go heap.
-func newBlock(n int64) *kern.Block {
-	if n < minSpare {
+func (b *Backend) newBlock(n int64) *kern.Block {
+	switch {
+	case n < minSpare:
 		return kern.HeapBlock(kern.Alloc(n))
+	case b.dry: // kernels run a part of their work
+		return kern.NewSparseBlock(n)
 	}
 	return kern.NewBlock(n)
 }

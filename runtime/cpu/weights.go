@@ -43,7 +43,7 @@ func (s *store) tryAlloc(n int64) *kern.Block {
 	if exceeded(n) != nil {
 		return nil
 	}
-	b := newBlock(n)
+	b := s.b.newBlock(n)
 	s.place(s.b.m, b, nil)
 	return b
 }

@@ -25,10 +25,20 @@ func MappedBytes() int64 { return mappedBytes.Load() }
 // NewBlock returns n zero bytes, aligned to 64, with the caller as holder. Pages take no memory
 // before they are touched.
 func NewBlock(n int64) *Block {
-	if b := mapBlock(n); b != nil {
+	if b := mapBlock(n, true); b != nil {
 		return b
 	}
 	return HeapBlock(Alloc(n))
+}
+
+// NewSparseBlock is NewBlock for memory of which few pages are touched: none of them is huge.
+func NewSparseBlock(n int64) *Block {
+	b := mapBlock(n, false)
+	if b == nil {
+		return HeapBlock(Alloc(n))
+	}
+	adviseSmall(b.mapped)
+	return b
 }
 
 // HeapBlock returns a block of memory of the Go heap. Holders and releases have no effect on it.
@@ -38,20 +48,21 @@ func HeapBlock(mem []byte) *Block {
 	return b
 }
 
-// mapBlock is NewBlock outside the Go heap; nil if the system provides no such memory.
-func mapBlock(n int64) *Block {
+// mapBlock is NewBlock outside the Go heap, with huge pages or without; nil if the system provides no
+// such memory.
+func mapBlock(n int64, huge bool) *Block {
 	if RaceEnabled || n <= 0 { // the race detector tracks only the Go heap
 		return nil
 	}
 	extra := int64(colors * colorStep)
-	if n >= HugePage {
+	if huge = huge && n >= HugePage; huge {
 		extra += 2 * HugePage // from the first aligned byte to the last page
 	}
 	mem := mapMemory(n + extra)
 	if mem == nil {
 		return nil
 	}
-	b := HeapBlock(within(mem, n))
+	b := HeapBlock(within(mem, n, huge))
 	b.mapped = mem
 	mappedBytes.Add(int64(len(mem)))
 	b.cleanup = runtime.AddCleanup(b, unmapCounted, mem)
@@ -67,19 +78,19 @@ const (
 
 var nextColor atomic.Int64
 
-// within is n bytes of mapped memory. Whole huge pages of a large array are requested, and one for its end if that takes
+// within is n bytes of mapped memory. Where huge is set, whole huge pages are requested, and one for its end if that takes
 // little more memory.
-func within(mem []byte, n int64) []byte {
+func within(mem []byte, n int64, huge bool) []byte {
 	color := nextColor.Add(1) % colors * colorStep
-	if n < HugePage {
+	if !huge {
 		return mem[color:][:n:n]
 	}
 	mem = mem[toAlign(mem, HugePage):]
-	huge := (color + n) &^ (HugePage - 1)
-	if whole := huge + HugePage; whole <= int64(len(mem)) && whole-color-n <= n/32 {
-		huge = whole
+	end := (color + n) &^ (HugePage - 1)
+	if whole := end + HugePage; whole <= int64(len(mem)) && whole-color-n <= n/32 {
+		end = whole
 	}
-	adviseHuge(mem[:huge])
+	adviseHuge(mem[:end])
 	return mem[color:][:n:n]
 }
 

@@ -69,7 +69,7 @@ func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, lanes []float64, c0
 func (t *channelTask) sum(w *worker, s *planeSum, c0, c1, i0, i1 int) {
 	lanes := t.lanes[t.lane(s, c0):][:rowLanes*s.sums()*(c1-c0)]
 	clear(lanes)
-	for i := i0; i < i1; i++ {
+	for i := i0; i < i1; i = t.m.next(i, 1, i1) {
 		if s.kernel == nil {
 			t.sumInPasses(w, s, lanes, c0, c1, i)
 			continue
@@ -192,8 +192,9 @@ func (t *channelTask) applyPlanes(w *worker, block int) {
 // wholePlanes runs the last kernel over all images, in reverse order, because the last images may still be in the
 // cache.
 func (t *channelTask) wholePlanes(w *worker, c0, c1 int) {
-	for i := t.n.Images - 1; i >= 0; i-- {
-		t.image(w, t.whole, t.bufs, nil, c0, c1, i)
+	last := t.n.Images - 1
+	for i := 0; i <= last; i = t.m.next(i, 1, last+1) {
+		t.image(w, t.whole, t.bufs, nil, c0, c1, last-i)
 	}
 }
 

@@ -34,14 +34,14 @@ func (m *Machine) depthForward(g, out grid, size, step [3]int) {
 		if step[2] == 1 {
 			t.deep.span *= size[2]
 		}
-		m.parts = grow(m.parts, (taps+1)*t.deep.span)
+		parts := m.parts.get((taps + 1) * t.deep.span)
 		for i := range (taps + 1) * t.deep.span {
 			tap, k := i/t.deep.span, i%c.C
 			switch {
 			case tap < taps:
-				m.parts[i] = c.W.get(k*so + tap*sx)
+				parts[i] = c.W.get(k*so + tap*sx)
 			case !c.Bias.absent():
-				m.parts[i] = c.Bias.get(k)
+				parts[i] = c.Bias.get(k)
 			}
 		}
 	}
@@ -75,10 +75,10 @@ func (t *convTask) depthRow(w *worker, n, z, y int) {
 		x := at / c.C * d.step[2]
 		base := (n*d.grid.item[0] + d.grid.at(z*d.step[0], y*d.step[1], x)) * d.grid.buf.Type.Size()
 		for tap, off := range t.patch.s {
-			p.Ternary(FMA, part, w.floatsOf(p, d.grid.buf, base+off, span), t.m.parts[tap*span:(tap+1)*span], part)
+			p.Ternary(FMA, part, w.floatsOf(p, d.grid.buf, base+off, span), t.m.parts.s[tap*span:(tap+1)*span], part)
 		}
 		if !c.Bias.absent() {
-			p.Binary(Add, part, part, t.m.parts[taps*span:(taps+1)*span])
+			p.Binary(Add, part, part, t.m.parts.s[taps*span:(taps+1)*span])
 		}
 	}
 	t.depthStore(p, acc, n*d.out.item[0]+d.out.at(z, y, 0))
@@ -131,9 +131,9 @@ func (m *Machine) depthWeights(g, dy grid) {
 	t.deep = depthRun{grid: g, size: c.Out, step: c.Stride, out: dy}
 	taps := volume(c.Kernel)
 	each := taps * c.C
-	m.parts = grow(m.parts, max(1, c.N)*each)
+	parts := m.parts.get(max(1, c.N) * each)
 	t.runParts(ceilDiv(c.C, depthChannels), 2*c.N*c.C*volume(c.Out)*taps)
-	sum := m.foldParts(m.parts, c.N, each)
+	sum := m.foldParts(parts, c.N, each)
 	so, _, sx := c.weightStrides()
 	for i, v := range sum { // [tap, channel]
 		c.W.set(i%c.C*so+i/c.C*sx, v)
@@ -147,7 +147,7 @@ const depthChannels = 16
 func (t *convTask) depthWeightImage(w *worker, task int) {
 	n, u0, u1 := t.part(task)
 	c0, c1 := u0*depthChannels, min(u1*depthChannels, t.c.C)
-	part := t.m.parts[n*len(t.patch.s)*t.c.C:][:len(t.patch.s)*t.c.C]
+	part := t.m.parts.s[n*len(t.patch.s)*t.c.C:][:len(t.patch.s)*t.c.C]
 	if !t.c.ChannelsLast {
 		for ch := c0; ch < c1; ch++ {
 			t.depthWeightPlane(w, n, ch, part)

@@ -18,11 +18,14 @@ func NewDry(p *Path, n int) *Machine {
 	return newMachine(p, pool)
 }
 
+// dry reports whether the machine counts memory, and may leave out work that requests no more.
+func (m *Machine) dry() bool { return m.pool.team.dry && m.plans == nil }
+
 // next is the part of a task that follows the one at i, of those that begin every step indices before
 // end. On a dry machine it is the last one: those between request what the first does, except for a row
 // of a panel.
 func (m *Machine) next(i, step, end int) int {
-	if m.pool.team.dry && i+step < end {
+	if m.dry() && i+step < end {
 		return i + (end-1-i)/step*step
 	}
 	return i + step
@@ -41,7 +44,7 @@ func (x *block) next(j int) int {
 func (m *Machine) Scratch() int64 {
 	n := int64(8*m.conv.kept.total) + scratch(m) // with tables of offsets
 	for _, w := range m.worker {
-		if m.pool.team.dry {
+		if m.dry() {
 			w = m.worker[0]
 		}
 		if w != nil {

@@ -55,12 +55,11 @@ func (m *Machine) ScatterAdd(dst, src Buf, index Index, dim int, zero bool) {
 	t.n = rows
 	if dst.Type == F32 {
 		t.table = dst.f32()[:rows*dim]
-		if zero {
+		if zero && !m.dry() {
 			clear(t.table)
 		}
 	} else {
-		m.parts = grow(m.parts, rows*dim)
-		t.table = m.parts[:rows*dim]
+		t.table = m.parts.get(rows * dim)
 		if clear(t.table); !zero {
 			m.Load(t.table, dst)
 		}

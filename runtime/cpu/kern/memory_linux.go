@@ -8,6 +8,9 @@ import (
 // adviseHuge asks for huge pages in b, whole ones. A kernel without them refuses, which costs speed only.
 func adviseHuge(b []byte) { _ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) }
 
+// adviseSmall asks for small pages in b, whole ones, also where the system prefers huge ones.
+func adviseSmall(b []byte) { _ = syscall.Madvise(b, syscall.MADV_NOHUGEPAGE) }
+
 // givesBack reports whether adviseUnused has an effect.
 const givesBack = true
 

@@ -5,6 +5,9 @@ package kern
 // adviseHuge does nothing: the system offers no request for huge pages.
 func adviseHuge([]byte) {}
 
+// adviseSmall does nothing: no memory is mapped.
+func adviseSmall([]byte) {}
+
 // givesBack reports whether adviseUnused has an effect.
 const givesBack = false
 

@@ -34,12 +34,12 @@ func (m *Machine) Norm(n *Norm) {
 func (m *Machine) NormGrad(n *Norm) {
 	t := &m.row
 	t.norm = *n
-	m.parts = grow(m.parts, 2*maxParts*n.Cols)
+	sums := m.parts.get(2 * maxParts * n.Cols)
 	m.each(rowNormGrad, n.Rows, n.Cols, 8)
 	parts := ceilDiv(n.Rows, t.chunk)
 	for i, d := range [...]Buf{n.DGamma, n.DBeta} {
 		if !d.absent() {
-			m.Store(d, m.foldParts(m.parts[i*maxParts*n.Cols:], parts, n.Cols))
+			m.Store(d, m.foldParts(sums[i*maxParts*n.Cols:], parts, n.Cols))
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (t *rowTask) vector(w *worker, slot int, b Buf, x float32) []float32 {
 // normGrads handles rows [r0,r1), chunk i, in runs of sumDepth, whose sums are added in order.
 func (t *rowTask) normGrads(w *worker, i, r0, r1 int) {
 	cols := t.cols
-	dgamma, dbeta := t.m.parts[i*cols:(i+1)*cols], t.m.parts[(maxParts+i)*cols:][:cols]
+	dgamma, dbeta := t.m.parts.s[i*cols:(i+1)*cols], t.m.parts.s[(maxParts+i)*cols:][:cols]
 	t.normGradRun(w, r0, min(r0+sumDepth, r1), dgamma, dbeta)
 	for r := r0 + sumDepth; r < r1; r += sumDepth {
 		sums := w.halves(0, 2*cols)

@@ -145,6 +145,9 @@ func (t *rowTask) columns(w *worker, acc []float32, at, rows, level int) {
 	}
 	t.columns(w, acc, at, h, level+1)
 	rest := w.halves(level, len(acc))
+	if t.m.dry() { // the second half requests no more than the first
+		return
+	}
 	t.columns(w, rest, at+h*t.inner, rows-h, level+1)
 	t.m.Binary(t.reduce.combining(), acc, acc, rest)
 }

@@ -95,7 +95,7 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t.v.get(t.x.panels * points * t.x.point)
 	t.y.get(t.dy.panels * points * t.dy.point)
 	t.sum = m.winoMem.get(t.dy.panels * points * t.sumPoint())
-	for t.row = 0; t.row < all; t.row += t.block {
+	for t.row = 0; t.row < all; t.row = m.next(t.row, t.block, all) {
 		t.rows = min(t.block, all-t.row)
 		n, tasks := t.rows*t.tiles[1], ceilDiv(t.rows, t.group)
 		t.mode = winoImageMode

@@ -67,7 +67,7 @@ func (m *Machine) sixWeightGrad(c *Conv) {
 	if t.block < all {
 		t.sum = m.winoMem.get(t.panels * sixPoints * t.sumPoint())
 	}
-	for t.row = 0; t.row < all; t.row += t.block {
+	for t.row = 0; t.row < all; t.row = m.next(t.row, t.block, all) {
 		t.rows = min(t.block, all-t.row)
 		n := t.rows * tiles[1]
 		t.mode = sixTilesMode
