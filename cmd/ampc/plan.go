@@ -59,7 +59,7 @@ func planCommand() *cobra.Command {
 	var f modelFlags
 	var fit, device string
 	var l link
-	var asJSON, compare, curve, held bool
+	var asJSON, compare, curve bool
 	c := command("plan MODEL", "Compare memory, casts and bytes moved under several policies", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		limit, err := parseSize("--fit", fit)
 		if err != nil {
@@ -83,9 +83,6 @@ func planCommand() *cobra.Command {
 		}
 		if f.ranks > 1 {
 			return l.plan(c, args[0], f, asJSON)
-		}
-		if held {
-			return planHeld(c, args[0], plans(f, c.Flags().Changed("policy"), compare), asJSON)
 		}
 		var rows []planRow
 		for _, f := range plans(f, c.Flags().Changed("policy"), compare) {
@@ -112,7 +109,6 @@ func planCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch with which a step holds at most `MEMORY`, such as 24GB; of a file it varies the first size of all inputs")
 	c.Flags().BoolVar(&curve, "curve", false, "print instead what less memory costs: how much of the forward pass backward computes again under --policy")
-	c.Flags().BoolVar(&held, "held", false, "print instead the memory that a step holds here, on this processor's kernels with a thread for each processor: results and scratch memory of kernels included")
 	c.Flags().StringVar(&device, "device", "", "print instead the library algorithm of each product on this GPU `DEVICE`, such as cuda:0; algorithms not known yet are searched for and cached")
 	l.add(c)
 	addJSON(c, &asJSON)
@@ -158,6 +154,7 @@ type planRow struct {
 	Fit       int64   `json:"fit_batch,omitempty"`
 	FitAgain  int64   `json:"fit_batch_recomputed,omitempty"` // where backward computes again what it can
 	FitMemory int64   `json:"fit_memory,omitempty"`           // what --memory then is
+	Held      *held   `json:"held,omitempty"`                 // absent: not known, see Notes
 	// Notes name the rewrites, clamps and omissions of the compilation.
 	Notes []string `json:"notes,omitempty"`
 	// Misaligned lists products whose sizes prevent the full speed of tensor cores.
@@ -177,6 +174,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	row := planRow{compiled: compiled, trains: len(p.Parts[lower.Update]) > 0, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: p.Total(), State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
 		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
+	row.hold(p)
 	if limit > 0 && compiled {
 		return row, usagef("--fit varies the batch of a source; %s is compiled already", spec)
 	}
@@ -192,7 +190,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	return row, err
 }
 
-// planTotal is the bytes that a step of a model with a batch holds (--held), and those of its arenas.
+// planTotal is the bytes that a step of a model with a batch holds, and those of its arenas.
 func planTotal(c *cobra.Command, spec string, f modelFlags, batch int64) (held, arenas int64, err error) {
 	if strings.HasPrefix(spec, "zoo:") {
 		spec = models.With(spec, "batch", batch)
@@ -248,7 +246,7 @@ func fitted(batch int64) string {
 
 func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
+	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\toutputs\tscratch\theld\t")
 	if limit > 0 {
 		fmt.Fprintf(w, "batch in %s\t", ir.Bytes(limit))
 	}
@@ -260,6 +258,7 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, ir.Bytes(r.Peak), ir.Bytes(r.Work), ir.Bytes(r.State), ir.Bytes(r.Saved), ir.Bytes(r.Moved),
 			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, ir.Bytes(r.CastBytes), 100*r.LowShare)
+		fmt.Fprint(w, r.Held)
 		if limit > 0 {
 			fmt.Fprintf(w, "%s\t", fitted(r.Fit))
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ampc/ir"
 	"ampc/passes"
 )
 
@@ -52,12 +53,12 @@ func TestPlanFitsLargerBatches(t *testing.T) {
 		t.Errorf("batch %d fits, %d where it is computed again", rows[0].Fit, again)
 	}
 	for batch, fits := range map[int64]bool{again: true, again + 1: false} {
-		code, out, errs := ampcRun("", "plan", fmt.Sprintf("zoo:gpt?layers=3&batch=%d", batch), "--policy", "mixed-f16", "--memory", fmt.Sprint(rows[0].FitMemory), "--held", "--json")
-		var held []heldRow
+		code, out, errs := ampcRun("", "plan", fmt.Sprintf("zoo:gpt?layers=3&batch=%d", batch), "--policy", "mixed-f16", "--memory", fmt.Sprint(rows[0].FitMemory), "--json")
+		var held []planRow
 		if code == 0 && json.Unmarshal([]byte(out), &held) != nil {
 			t.Fatal(out)
 		}
-		if got := code == 0 && held[0].Total <= 16<<20; got != fits {
+		if got := code == 0 && held[0].Held.Total <= 16<<20; got != fits {
 			t.Errorf("batch %d with --memory %d: fits %t, want %t: code %d, %+v %s", batch, rows[0].FitMemory, got, fits, code, held, errs)
 		}
 	}
@@ -90,9 +91,9 @@ forward:
 		batches = append(batches, rows[0].Fit)
 		for batch, fits := range map[int64]bool{rows[0].Fit: true, rows[0].Fit + 1: false} {
 			path := putFile(t, t.TempDir(), "m.ir", fmt.Sprintf(model, "", fmt.Sprint(batch)))
-			_, out, _ := ampcRun("", "plan", path, "--policy", "mixed-f16", "--held", "--json")
-			var held []heldRow
-			if err := json.Unmarshal([]byte(out), &held); err != nil || held[0].Total <= 64<<20 != fits {
+			_, out, _ := ampcRun("", "plan", path, "--policy", "mixed-f16", "--json")
+			var held []planRow
+			if err := json.Unmarshal([]byte(out), &held); err != nil || held[0].Held.Total <= 64<<20 != fits {
 				t.Errorf("%v: batch %d holds %+v, fits %t", c.args, batch, held, fits)
 			}
 		}
@@ -122,8 +123,8 @@ func TestMemoryFlagRefusesNonsense(t *testing.T) {
 
 // What a step holds is more than its arenas, by its results and the scratch memory of kernels.
 func TestPlanHeld(t *testing.T) {
-	var rows []heldRow
-	code, out, errs := ampcRun("", "plan", "zoo:lenet", "--held", "--json", "--policy", "f32")
+	var rows []planRow
+	code, out, errs := ampcRun("", "plan", "zoo:lenet", "--json", "--policy", "f32")
 	if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil {
 		t.Fatalf("code %d, %v, %q %q", code, err, out, errs)
 	}
@@ -132,7 +133,14 @@ func TestPlanHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	total := p.Total()
-	if len(rows) != 1 || rows[0].Scratch <= 0 || rows[0].Outputs <= 0 || rows[0].Total < rows[0].Variables+rows[0].Work+rows[0].Scratch || rows[0].Variables+rows[0].Work > total {
-		t.Errorf("held: %+v, arenas of %d bytes", rows, total)
+	if len(rows) != 1 || rows[0].Held == nil {
+		t.Fatal(out)
+	}
+	if h := rows[0].Held; h.Scratch <= 0 || h.Outputs <= 0 || h.Total < h.Variables+h.Work+h.Scratch || h.Variables+h.Work > total {
+		t.Errorf("held: %+v, arenas of %d bytes", h, total)
+	}
+	_, table, _ := ampcRun("", "plan", "zoo:lenet", "--policy", "f32")
+	if row := strings.Split(table, "\n")[1]; !strings.HasSuffix(strings.TrimRight(row, " "), ir.Bytes(rows[0].Held.Scratch)+"  "+ir.Bytes(rows[0].Held.Total)) {
+		t.Errorf("the table does not end in %+v:\n%s", rows[0].Held, table)
 	}
 }

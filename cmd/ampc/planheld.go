@@ -2,50 +2,33 @@ package main
 
 import (
 	"fmt"
-	"strings"
-	"text/tabwriter"
-
-	"github.com/spf13/cobra"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/runtime/cpu"
 )
 
-// heldRow is the memory that a step under one policy holds on this machine.
-type heldRow struct {
-	Policy string `json:"policy"`
+// held is the memory that a step holds on this machine, with a thread for each processor.
+type held struct {
 	cpu.Plan
 	Total int64 `json:"total"`
 }
 
-// planHeld prints what steps hold on this machine.
-func planHeld(c *cobra.Command, spec string, flags []modelFlags, asJSON bool) error {
-	var rows []heldRow
-	for _, f := range flags {
-		_, p, compiled, err := planModel(c, spec, f)
-		if err != nil {
-			return err
-		}
-		plan, err := cpu.PlanMemory(p, 0)
-		if err != nil {
-			return err
-		}
-		name := strings.TrimSpace(f.policy + " " + f.algorithm)
-		if compiled {
-			name = "as compiled"
-		}
-		rows = append(rows, heldRow{name, plan, plan.Total()})
-		if compiled {
-			break
-		}
+// hold sets what a step of p holds. A program that cannot be loaded here, such as one with a custom
+// op that only its text describes, gets a note.
+func (r *planRow) hold(p *lower.Program) {
+	plan, err := cpu.PlanMemory(p, 0)
+	if err != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("outputs and scratch memory are not known: %v", err))
+		return
 	}
-	if asJSON {
-		return writeJSON(c.OutOrStdout(), rows)
+	r.Held = &held{plan, plan.Total()}
+}
+
+// String is the part of the table.
+func (h *held) String() string {
+	if h == nil {
+		return "-\t-\t-\t"
 	}
-	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "policy\theld\tvariables\twork\tinputs\toutputs\tscratch\t")
-	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Policy, ir.Bytes(r.Total), ir.Bytes(r.Variables), ir.Bytes(r.Work), ir.Bytes(r.Inputs), ir.Bytes(r.Outputs), ir.Bytes(r.Scratch))
-	}
-	return w.Flush()
+	return fmt.Sprintf("%s\t%s\t%s\t", ir.Bytes(h.Outputs), ir.Bytes(h.Scratch), ir.Bytes(h.Total))
 }
