@@ -37,18 +37,20 @@ type exec struct {
 	derivedSteps []bool     // by step of prepare: it only computes derived values
 	stale        []bool     // and the running step needs it
 
-	inputs  []input
-	micro   []byte // the input that holds the micro-batch index, nil if there is none
-	rank    []byte // the input that holds the rank, nil if there is none
-	slice   []byte // the input that holds the number of the micro-batch among those of all ranks, nil if there is none
-	each    int    // micro-batches of each rank, for slice
-	caches  []cache
-	written []*variable
-	early   [][]byte // memory of variables that parts before update write
-	saved   [][]byte // content of early before the running step
-	copies  []copyState
-	outputs [][]byte
-	copying parallelCopy // an output, when results are published
+	inputs   []input
+	micro    []byte // the input that holds the micro-batch index, nil if there is none
+	rank     []byte // the input that holds the rank, nil if there is none
+	slice    []byte // the input that holds the number of the micro-batch among those of all ranks, nil if there is none
+	each     int    // micro-batches of each rank, for slice
+	caches   []cache
+	written  []*variable
+	early    [][]byte // memory of variables that parts before update write
+	saved    [][]byte // content of early before the running step
+	begun    bool     // saved is that of the running step
+	updating bool     // variables are being written
+	copies   []copyState
+	outputs  [][]byte
+	copying  parallelCopy // an output, when results are published
 
 	kept    results
 	futures []future // allocated in bulk, so that steps rarely allocate
@@ -110,7 +112,8 @@ func bind(x *program, c *execContext) (*exec, error) {
 }
 
 // bindAll binds memory and steps.
-func (e *exec) bindAll(s *store) error {
+func (e *exec) bindAll(s *store) (err error) {
+	defer noMemory(&err)
 	p := e.p
 	refreshes, err := e.bind(s)
 	if err != nil {
@@ -147,7 +150,8 @@ func (e *exec) keep(b *kern.Block) {
 }
 
 // prepareWorkers gives workers that have come since the last step what they need.
-func (e *exec) prepareWorkers() error {
+func (e *exec) prepareWorkers() (err error) {
+	defer noMemory(&err)
 	for _, x := range e.beside {
 		if err := x.prepareWorkers(); err != nil {
 			return err
@@ -161,8 +165,8 @@ func (e *exec) prepareWorkers() error {
 		return fmt.Errorf("cpu: %s: %d workers instead of %d: %w", e.p.Name, workers, e.scratch.ready, err)
 	}
 	e.of.store.mu.Lock()
+	defer e.of.store.mu.Unlock()
 	e.scratch.allot(workers)
-	e.of.store.mu.Unlock()
 	return nil
 }
 
@@ -349,19 +353,16 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.Future, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			unread, ok := r.(kern.FillError)
-			if !ok {
-				panic(r)
-			}
-			e.restore()
-			err = fmt.Errorf("%s: weights: %w", e.p.Name, unread.Err)
+			err = e.failed(r)
 		}
 	}()
 	defer e.releaseCaches()
 	defer e.releaseFeeds()
 	e.done = ctx.Done()
+	e.begun, e.updating = false, false
 	e.enter()
 	e.save()
+	e.begun = true
 	if err := e.gradients(ctx, feeds); err != nil {
 		e.restore()
 		if err == errInterrupted {
@@ -374,6 +375,29 @@ func (e *exec) step(ctx context.Context, feeds []runtime.Feed) (future runtime.F
 	}
 	e.count.Steps++
 	return e.publish(), nil
+}
+
+// failed is the error of a step that ended in a panic of a kernel, for which there were no weights, or
+// no memory. Other panics go on.
+func (e *exec) failed(r any) error {
+	err, after := error(nil), ""
+	if unread, ok := r.(kern.FillError); ok {
+		err = fmt.Errorf("%s: weights: %w", e.p.Name, unread.Err)
+	} else if none, ok := kern.AsNoMemory(r); ok {
+		err = fmt.Errorf("cpu: %s: %w", e.p.Name, none)
+	} else {
+		panic(r)
+	}
+	switch {
+	case e.updating:
+		for _, v := range e.written {
+			v.wrote()
+		}
+		after = "; the update had begun: load the last checkpoint"
+	case e.begun:
+		e.restore()
+	}
+	return fmt.Errorf("%w%s", err, after)
 }
 
 // releaseCaches drops the memory that the caller passed for this step.
@@ -462,6 +486,7 @@ func (e *exec) take(i int, f runtime.Feed) {
 // update runs to its end, even if the step's context ends.
 func (e *exec) update() error {
 	e.done = nil
+	e.updating = len(e.written) > 0
 	if err := e.run(lower.Update, 0); err != nil {
 		return err
 	}
@@ -475,10 +500,8 @@ func (e *exec) update() error {
 // save stores what parts before update may overwrite: running statistics and sums over
 // micro-batches.
 func (e *exec) save() {
-	if e.saved == nil {
-		for _, mem := range e.early {
-			e.saved = append(e.saved, e.alloc(e.of.store, int64(len(mem))))
-		}
+	for _, mem := range e.early[len(e.saved):] {
+		e.saved = append(e.saved, e.alloc(e.of.store, int64(len(mem))))
 	}
 	for i, mem := range e.early {
 		copy(e.saved[i], mem)

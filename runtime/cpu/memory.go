@@ -47,6 +47,18 @@ func fits(n int64) error {
 	return &runtime.RoomError{Need: n, Room: c.bytes - c.used, Spare: spare, Text: fmt.Sprintf("%s are more than the %s %s, %s of them in use", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))}
 }
 
+// noMemory is deferred: it makes the panic of a block that the system has no memory for the error of
+// the function.
+func noMemory(err *error) {
+	if r := recover(); r != nil {
+		e, ok := kern.AsNoMemory(r)
+		if !ok {
+			panic(r)
+		}
+		*err = e
+	}
+}
+
 // fits is fits of this process, unless memory is only planned.
 func (b *Backend) fits(n int64) error {
 	if b.dry {

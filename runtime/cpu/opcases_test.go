@@ -55,6 +55,9 @@ func runCase(t *testing.T, b *Backend, g *ir.Graph) {
 	}
 	l := runtimetest.Load(t, b, g, 0)
 	defer l.Close(t)
+	if _, err := PlanMemory(l.Program, 2); err != nil { // it runs kernels on zeros
+		t.Errorf("its memory is not planned: %v", err)
+	}
 	got, want := l.Step(t, feed), l.Want(t, feed)
 	inputs := 0.0
 	for _, x := range feed {

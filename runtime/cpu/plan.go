@@ -58,9 +58,11 @@ func (b *Backend) rehearse(p *lower.Program, then func(*store, *program)) error 
 		return err
 	}
 	defer x.Close()
-	b.Hold(x.bound[b.first].rehearse)
-	then(s, x)
-	return nil
+	b.Hold(func() { err = x.bound[b.first].rehearse() })
+	if err == nil {
+		then(s, x)
+	}
+	return err
 }
 
 // held is the memory of a rehearsed program.
@@ -108,26 +110,19 @@ func (x *program) copies(o *lower.Binding) int64 {
 }
 
 // rehearse runs every step on a dry machine.
-func (e *exec) rehearse() {
+func (e *exec) rehearse() (err error) {
+	defer noMemory(&err)
 	for part := range lower.NumParts {
 		for i := range e.steps[part] {
 			st := &e.p.Parts[part][i]
 			if k := st.Kernel; st.Kind == lower.KindKernel && (k.Node.Op == ir.OpCustom || collectiveKernels[k.Node.Op] != nil) {
 				continue // the user's, or the other ranks'
 			}
-			e.rehearseStep(e.steps[part][i].run)
+			e.steps[part][i].run()
+			e.fault.Store(nil) // made-up data is out of range
 		}
 	}
-}
-
-// rehearseStep runs a step. A kernel that stumbles over what its first tasks have left undone has
-// asked for its memory before.
-func (e *exec) rehearseStep(run func()) {
-	defer func() {
-		_ = recover()
-		e.fault.Store(nil)
-	}()
-	run()
+	return nil
 }
 
 // bytes is the memory of packed forms.

@@ -179,7 +179,8 @@ func (v *variable) keep() error {
 }
 
 // Declare implements runtime.Store.
-func (s *store) Declare(vars []lower.Var) error {
+func (s *store) Declare(vars []lower.Var) (err error) {
+	defer noMemory(&err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	need := int64(0)

@@ -1,12 +1,13 @@
 package kern
 
 import (
+	"fmt"
 	"runtime"
 	"sync/atomic"
 )
 
-// Block is an array whose memory the garbage collector neither counts nor frees, if the system
-// provides such memory; otherwise it is on the Go heap. The memory returns to the system when the
+// Block is an array whose memory the garbage collector neither counts nor frees, on Linux without the
+// race detector; otherwise it is on the Go heap. The memory returns to the system when the
 // last holder releases the Block, or when nothing refers to the Block any more: code that uses its
 // bytes must keep the Block. It must not contain words that goroutines synchronize by.
 type Block struct {
@@ -22,8 +23,31 @@ var mappedBytes atomic.Int64
 // MappedBytes is the number of bytes of this process's blocks outside the Go heap.
 func MappedBytes() int64 { return mappedBytes.Load() }
 
+// NoMemory is the panic value of a kernel, or of NewBlock, where the system maps no more memory: the
+// limit of ulimit is reached, or it promises no more than it has. To ask Go's heap instead would end
+// the process.
+type NoMemory struct {
+	Bytes int64
+	Err   error
+}
+
+func (e NoMemory) Error() string {
+	return fmt.Sprintf("the system gives no memory for %.1f MB more: %v", float64(e.Bytes)/(1<<20), e.Err)
+}
+
+func (e NoMemory) Unwrap() error { return e.Err }
+
+// AsNoMemory returns the NoMemory that a panic value is, or that of the task of a parallel region.
+func AsNoMemory(value any) (NoMemory, bool) {
+	if t, ok := value.(*taskPanic); ok {
+		value = t.Value
+	}
+	e, ok := value.(NoMemory)
+	return e, ok
+}
+
 // NewBlock returns n zero bytes, aligned to 64, with the caller as holder. Pages take no memory
-// before they are touched.
+// before they are touched. It panics with NoMemory.
 func NewBlock(n int64) *Block {
 	if b := mapBlock(n, true); b != nil {
 		return b
@@ -48,8 +72,8 @@ func HeapBlock(mem []byte) *Block {
 	return b
 }
 
-// mapBlock is NewBlock outside the Go heap, with huge pages or without; nil if the system provides no
-// such memory.
+// mapBlock is NewBlock outside the Go heap, with huge pages or without; nil where blocks are of the
+// heap.
 func mapBlock(n int64, huge bool) *Block {
 	if RaceEnabled || n <= 0 { // the race detector tracks only the Go heap
 		return nil
@@ -58,7 +82,10 @@ func mapBlock(n int64, huge bool) *Block {
 	if huge = huge && n >= HugePage; huge {
 		extra += 2 * HugePage // from the first aligned byte to the last page
 	}
-	mem := mapMemory(n + extra)
+	mem, err := mapMemory(n + extra)
+	if err != nil {
+		panic(NoMemory{n, err})
+	}
 	if mem == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,6 +32,33 @@ func TestBlock(t *testing.T) {
 	b.Release()
 	if after := MappedBytes(); after != before {
 		t.Errorf("%d bytes are mapped after the last release, %d before", after, before)
+	}
+}
+
+// What the system does not map is an error that names the bytes, also from a task of a parallel region.
+func TestNoMemory(t *testing.T) {
+	if runtime.GOOS != "linux" || RaceEnabled {
+		t.Skip("blocks are of the Go heap")
+	}
+	const n = 1 << 50
+	caught := func(f func()) (e NoMemory, ok bool) {
+		defer func() { e, ok = AsNoMemory(recover()) }()
+		f()
+		return e, ok
+	}
+	m := New(Paths()[0], 2)
+	defer m.Close()
+	for name, f := range map[string]func(){
+		"block":  func() { NewBlock(n) },
+		"sparse": func() { NewSparseBlock(n) },
+		"kernel": func() { m.Pool().For(4, func(_, i int) { NewBlock(n) }) },
+	} {
+		if e, ok := caught(f); !ok || e.Bytes != n || !strings.Contains(e.Error(), "no memory for 1073741824.0 MB more: ") {
+			t.Errorf("%s: %v, %t", name, e, ok)
+		}
+	}
+	if _, ok := AsNoMemory("another panic"); ok {
+		t.Error("any panic is taken for it")
 	}
 }
 

@@ -20,14 +20,10 @@ var systemPage = os.Getpagesize()
 // adviseUnused gives the pages of b to the system. They read as zeros.
 func adviseUnused(b []byte) { _ = syscall.Madvise(b, syscall.MADV_DONTNEED) }
 
-// mapMemory returns whole pages, or nil if the system has none left.
-func mapMemory(n int64) []byte {
+// mapMemory returns whole pages.
+func mapMemory(n int64) ([]byte, error) {
 	page := int64(systemPage)
-	b, err := syscall.Mmap(-1, 0, int((n+page-1)&^(page-1)), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
-	if err != nil {
-		return nil
-	}
-	return b
+	return syscall.Mmap(-1, 0, int((n+page-1)&^(page-1)), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 }
 
 // madvPopulateWrite is MADV_POPULATE_WRITE.

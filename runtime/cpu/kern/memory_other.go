@@ -17,7 +17,7 @@ const systemPage = 4096
 func adviseUnused([]byte) {}
 
 // mapMemory returns nil: memory comes from the Go heap.
-func mapMemory(int64) []byte { return nil }
+func mapMemory(int64) ([]byte, error) { return nil, nil }
 
 // touch does nothing: no memory is mapped.
 func touch([]byte) bool { return false }
