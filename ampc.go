@@ -52,6 +52,7 @@ type state struct {
 	session *session          // compiled steps and the store of variables they run over
 	backend runtime.Backend   // nil: the CPU, opened with the first step
 	seed    int64
+	fed     int      // micro-batches whose inputs the program holds at the same time
 	ended   bool     // closed: it compiles and runs nothing more
 	notes   []string // about the model, which all its steps have
 	kept    []string // values that were given to Checkpoint
@@ -317,6 +318,11 @@ func Seed(n int64) ModelOption { return func(s *state) { s.seed = n } }
 // On keeps the model's variables on b and runs its steps there. The caller closes b
 // after the model. Without On, a model runs on the CPU.
 func On(b runtime.Backend) ModelOption { return func(s *state) { s.backend = b } }
+
+// Fed says that the program holds the inputs of n micro-batches at the same time, such as those that a
+// loader makes in advance: a step that does not fit beside them is refused when it is compiled. Without
+// Fed, the inputs of one step count.
+func Fed(n int) ModelOption { return func(s *state) { s.fed = n } }
 
 // Set changes options. It is an error after a step was compiled.
 func (m *Model) Set(o ...ModelOption) error {

@@ -23,6 +23,7 @@ type session struct {
 	owned   bool // opened here, so closed here
 	store   runtime.Store
 	seed    int64
+	fed     int         // see Fed
 	vars    []lower.Var // in the store, in order of declaration
 	types   map[string]ir.Type
 	steps   []*Step
@@ -55,7 +56,7 @@ func (m *Model) open() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.session = &session{backend: b, owned: owned, store: store, seed: m.seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}, parts: map[string]*sharded{}}
+	m.session = &session{backend: b, owned: owned, store: store, seed: m.seed, fed: m.fed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}, parts: map[string]*sharded{}}
 	return m.session, nil
 }
 
@@ -110,6 +111,9 @@ func (s *session) load(step *Step) error {
 		s.types[v.Name] = v.Type
 	}
 	s.vars = append(s.vars, fresh...)
+	if b, ok := s.backend.(runtime.Sized); ok {
+		b.Fed(max(s.fed, step.config.Micro))
+	}
 	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
 		return err
 	}

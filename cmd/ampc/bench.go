@@ -150,7 +150,7 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, err
 	}
 	defer o.model.Close()
-	if err := o.model.Set(ampc.On(device)); err != nil {
+	if err := o.model.Set(ampc.On(device), ampc.Fed(benchBatches*max(f.micro, 1))); err != nil {
 		return row, err
 	}
 	start := time.Now()
@@ -170,6 +170,9 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		}
 		if _, err := r.Value(results[len(results)-1]); err != nil { // waits for work that the device has not finished
 			return row, err
+		}
+		if i == 0 {
+			limitHeap() // kernels have their memory now
 		}
 		if i >= 2 {
 			times = append(times, time.Since(start))

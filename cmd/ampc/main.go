@@ -17,10 +17,16 @@ import (
 )
 
 func main() {
+	limitHeap()
+	os.Exit(runSupervised(os.Args[1:]))
+}
+
+// limitHeap has garbage collected early enough that Go's heap stays within what is available to it. A
+// command calls it again when it has loaded a step, whose memory lies outside the heap.
+func limitHeap() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(cpu.Available() / 10 * 9) // the rest is for stacks, code and kernels
 	}
-	os.Exit(runSupervised(os.Args[1:]))
 }
 
 // run executes one command line. Results go to stdout, messages to stderr; an

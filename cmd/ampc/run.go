@@ -160,6 +160,7 @@ func (o *openedModel) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
 		results = append(results, l.Value)
 	}
 	step, err := o.model.Train(o.config, o.losses...)
+	limitHeap()
 	return step, results, err
 }
 

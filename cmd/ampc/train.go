@@ -395,12 +395,13 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 		config.Micro = 0
 	}
 	config.Compile.After = func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
-	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
+	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device), ampc.Fed(f.micro+batchesAhead)); err != nil {
 		return nil, err
 	}
 	if t.step, err = t.model.Train(config, job.losses...); err != nil {
 		return nil, namingFlags(err)
 	}
+	limitHeap()
 	t.report.Program(t.step.Graph(), t.step.Program())
 	results := []ampc.Tensor{job.losses[0].Value}
 	if n := job.correct; !n.Absent() {
@@ -409,6 +410,10 @@ func newTrainer(c *cobra.Command, spec string, f *trainFlags, device runtime.Bac
 	t.eval, err = t.step.Eval(results...)
 	return t, err
 }
+
+// batchesAhead is how many batches train has in memory beside those of a step: what its loader makes
+// before it is asked, and what it is making.
+const batchesAhead = 3
 
 // lossScaling merges --scaler, --init-scale and --growth-every with the policy's default.
 func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
@@ -456,7 +461,9 @@ func (t *trainer) run(ctx context.Context) error {
 			return err
 		}
 		t.position += int64(t.flags.micro)
-		t.done++
+		if t.done++; t.done == t.started+1 {
+			limitHeap() // kernels have their memory now
+		}
 		got, err := r.Wait(group.stepContext(ctx))
 		if err != nil {
 			return err

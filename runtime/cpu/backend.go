@@ -11,6 +11,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -24,6 +25,7 @@ type Backend struct {
 	semaphore *semaphore    // one permit for each concurrent step; as many as workers
 	inside    bool          // a step of another Backend is running
 	dry       bool          // memory is planned, not used: it need not fit
+	fed       atomic.Int64  // micro-batches whose inputs the caller holds, at least one
 	kernels   sharedKernels
 	closed    bool // guarded by the permits: Close has all
 

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	goruntime "runtime"
@@ -16,7 +17,7 @@ import (
 // ceiling is a bound on the memory of this process.
 type ceiling struct {
 	bytes int64
-	used  int64  // memory in use; garbage counts until it is collected
+	used  int64  // memory in use, by other processes, too; garbage counts until it is collected
 	whose string // text for a message, after a size: "of this machine"
 	space bool   // it bounds what is mapped, touched or not
 }
@@ -24,13 +25,30 @@ type ceiling struct {
 // little is memory that the heap most likely has.
 const little = 1 << 20
 
-// spaceVaries is how much two runs of a program differ in what they map: by arenas of Go's heap and
-// stacks of threads.
-const spaceVaries = 128 << 20
+// left is the memory within the bound that is not in use.
+func (c *ceiling) left() int64 { return c.bytes - c.used }
+
+// room is what a program may need of what is left: a little less than all, and with spare a twentieth
+// and 32 MB less, because a plan is as near to what is resident. Address space runs out sooner: Go's
+// heap takes it in pieces of 64 MB and never gives it back.
+func (c *ceiling) room() int64 {
+	return c.left() - c.left()/50 - min(c.varies(), c.left()/8)
+}
+
+// spare is how much less room a program should ask for that is to run in another process, since what
+// others have changes, and so do arenas of Go's heap and stacks of threads.
+func (c *ceiling) spare() int64 { return c.left()/33 + c.varies() }
+
+func (c *ceiling) varies() int64 {
+	if c.space {
+		return 96 << 20
+	}
+	return 16 << 20
+}
 
 // fits returns an error if n more bytes exceed what this process may have. Without this check the
 // system would end the process. The machine sets a bound, and so may a container (a cgroup) and
-// ulimit.
+// ulimit. What other processes of the machine or the container have is in use.
 func fits(n int64) error {
 	if n < little || exceeded(n) == nil {
 		return nil
@@ -40,11 +58,7 @@ func fits(n int64) error {
 	if c == nil {
 		return nil
 	}
-	spare := (c.bytes - c.used) / 200
-	if c.space {
-		spare += spaceVaries
-	}
-	return &runtime.RoomError{Need: n, Room: c.bytes - c.used, Spare: spare, Text: fmt.Sprintf("%s are more than the %s %s, %s of them in use", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))}
+	return &runtime.RoomError{Need: n, Room: c.room(), Spare: c.spare(), Text: fmt.Sprintf("%s are more than the %s %s, %s of them in use", ir.Bytes(n), ir.Bytes(c.bytes), c.whose, ir.Bytes(c.used))}
 }
 
 // noMemory is deferred: it makes the panic of a block that the system has no memory for the error of
@@ -67,23 +81,41 @@ func (b *Backend) fits(n int64) error {
 	return fits(n)
 }
 
-// Need implements runtime.Sized. Results and scratch memory count where the arenas fit and take more
-// than half of the room: to plan them takes a part of a step's time. Where ulimit leaves too little
-// address space to plan in, they count as much as the arenas.
+// Fed implements runtime.Sized.
+func (b *Backend) Fed(n int) { b.fed.Store(int64(n)) }
+
+// feeds is what the caller feeds to p for a micro-batch, and all that it holds.
+func (b *Backend) feeds(p *lower.Program) (each, all int64) {
+	for i := range p.Vars {
+		if v := &p.Vars[i]; v.Kind == ir.Input && v.Role() == "" {
+			each += v.Type.Bytes()
+		}
+	}
+	return each, each * max(b.fed.Load(), 1)
+}
+
+// Need implements runtime.Sized. Results and scratch memory count where arenas and feeds fit and take
+// more than half of the room: to plan them takes a part of a step's time. Feeds count that the caller
+// may have already.
 func (b *Backend) Need(p *lower.Program, st runtime.Store) (int64, error) {
-	need := p.Total() - st.(*store).held(p)
+	held := st.(*store).held(p)
+	each, feeds := b.feeds(p)
+	need := p.Total() - held + feeds
 	if b.dry || need < little {
 		return need, nil
 	}
-	if c := exceeded(2 * need); c == nil || need > c.bytes { // not c.used: garbage must not decide what is counted
+	c := exceeded(2 * need)
+	if c == nil || need-each > c.bytes { // not c.used: garbage must not decide what is counted
 		return need, nil
 	}
-	guess := 2 * need
-	if slices.ContainsFunc(ceilings(heap()), func(c ceiling) bool { return c.space && guess > c.bytes-c.used }) {
-		return guess, nil // planning maps what it counts
-	}
 	plan, err := planOn(b.m.Path, p, b.Threads())
-	return need + max(plan.Total()-p.Total(), 0), err
+	if none, ok := errors.AsType[kern.NoMemory](err); ok { // planning maps what it counts
+		return max(need, c.left()) + none.Bytes, nil
+	}
+	if c.space { // mapped, but not touched: inputs that are read where they are fed, a fourth of scratch memory to grow in
+		return plan.Total() - plan.Inputs + max(plan.Inputs, each) + plan.Scratch/4 - held + feeds, err
+	}
+	return plan.Total() - held + feeds, err
 }
 
 // roomFor returns an error if p over s does not fit.
@@ -95,10 +127,15 @@ func (b *Backend) roomFor(p *lower.Program, s *store) error {
 	return b.fits(need)
 }
 
+// leavesSpace reports whether n more bytes leave Go's heap address space to grow in.
+func leavesSpace(n int64) bool {
+	return !slices.ContainsFunc(ceilings(heap()), func(c ceiling) bool { return c.space && n > c.left() })
+}
+
 // exceeded returns the tightest bound if n more bytes would exceed it, or nil.
 func exceeded(n int64) *ceiling {
 	c := tightest(ceilings(heap()))
-	if c == nil || n <= c.bytes-c.used {
+	if c == nil || n <= c.room() {
 		return nil
 	}
 	return c
@@ -108,7 +145,7 @@ func exceeded(n int64) *ceiling {
 func tightest(list []ceiling) *ceiling {
 	var least *ceiling
 	for i := range list {
-		if c := &list[i]; least == nil || c.bytes-c.used < least.bytes-least.used {
+		if c := &list[i]; least == nil || c.left() < least.left() {
 			least = c
 		}
 	}
@@ -124,22 +161,23 @@ func Available() int64 {
 	if c == nil {
 		return math.MaxInt64
 	}
-	return max(c.bytes-c.used, 0) + h.objects
+	return max(c.left(), 0) + h.objects
 }
 
 // Room is Available; see runtime.Bounded.
 func (b *Backend) Room() (int64, error) { return Available(), nil }
 
-// heapUse is the Go heap in bytes.
+// heapUse is the Go heap in bytes, and what is beside it.
 type heapUse struct {
-	objects int64 // live objects, dead ones not yet freed, and blocks outside the heap
+	objects int64 // live objects, and dead ones not yet freed
+	mapped  int64 // blocks outside the heap
 	idle    int64 // mapped memory that is free for new objects
 }
 
 func heap() heapUse {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)
-	return heapUse{int64(s[0].Value.Uint64()) + kern.MappedBytes(), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
+	return heapUse{int64(s[0].Value.Uint64()), kern.MappedBytes(), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
 }
 
 // minShrink is the least scratch memory in bytes that is given back when a program is closed.

@@ -24,13 +24,10 @@ const (
 // ceilings returns the bounds on this process's memory.
 func ceilings(h heapUse) []ceiling {
 	root := os.DirFS("/")
+	own := h.objects + h.mapped + nonHeapBytes
 	var list []ceiling
-	var s syscall.Sysinfo_t
-	if syscall.Sysinfo(&s) == nil {
-		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + nonHeapBytes, "of this machine", false})
-	}
-	if n := recentGroupLimit(root); n > 0 {
-		list = append(list, ceiling{n, h.objects + nonHeapBytes, "that the container (its cgroup) may use", false})
+	for _, c := range recentShares(root) {
+		list = append(list, ceiling{c.bytes, c.others + own, c.whose, false})
 	}
 	for _, r := range []struct {
 		number, field int
@@ -44,28 +41,71 @@ func ceilings(h heapUse) []ceiling {
 	return list
 }
 
-// groupSeen caches groupLimit and the time of the call, because a limit rarely changes and finding
-// it reads several files.
-var groupSeen struct {
-	sync.Mutex
-	limit int64
-	at    time.Time
+// shared is memory that this process shares with others.
+type shared struct {
+	bytes, others int64  // all of it, and what other processes have; files that the system can read again do not count
+	whose         string // see ceiling
 }
 
-// recentGroupLimit is groupLimit, at most one second old.
-func recentGroupLimit(root fs.FS) int64 {
-	groupSeen.Lock()
-	defer groupSeen.Unlock()
-	if time.Since(groupSeen.at) > time.Second {
-		groupSeen.limit, groupSeen.at = groupLimit(root), time.Now()
+// sharesSeen caches shares and the time of the call, because finding them reads several files.
+var sharesSeen struct {
+	sync.Mutex
+	list []shared
+	at   time.Time
+}
+
+// recentShares is shares, at most one second old.
+func recentShares(root fs.FS) []shared {
+	sharesSeen.Lock()
+	defer sharesSeen.Unlock()
+	if time.Since(sharesSeen.at) > time.Second {
+		sharesSeen.list, sharesSeen.at = shares(root), time.Now()
 	}
-	return groupSeen.limit
+	return sharesSeen.list
+}
+
+// shares are the memory of the machine and that of the control group that leaves least, where the
+// system says how much it is. root is the file system from its root.
+func shares(root fs.FS) (list []shared) {
+	own := mapped(root, resident) - mapped(root, residentFiles)
+	count := func(all, used int64, whose string) {
+		others := int64(0)
+		if own > 0 { // else this process would count twice
+			others = max(used-own, 0)
+		}
+		list = append(list, shared{all, others, whose})
+	}
+	if all, available := fileNumber(root, "proc/meminfo", "MemTotal:")<<10, fileNumber(root, "proc/meminfo", "MemAvailable:")<<10; all > 0 {
+		used := int64(0)
+		if available > 0 {
+			used = all - available
+		}
+		count(all, used, "of this machine")
+	}
+	if limit, used := groupRoom(root); limit > 0 {
+		count(limit, used, "that the container (its cgroup) may use")
+	}
+	return list
+}
+
+// fileNumber is the number behind a word at the start of a line, 0 if there is none.
+func fileNumber(root fs.FS, path, word string) int64 {
+	data, _ := fs.ReadFile(root, path)
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == word {
+			n, _ := strconv.ParseInt(words[1], 10, 64)
+			return n
+		}
+	}
+	return 0
 }
 
 // Fields of /proc/self/statm.
 const (
-	addressSpace = 0
-	dataSegment  = 5
+	addressSpace  = 0
+	resident      = 1
+	residentFiles = 2 // of these, pages of files
+	dataSegment   = 5
 )
 
 // mapped returns a field of /proc/self/statm in bytes, 0 if it cannot be read.
@@ -82,32 +122,47 @@ func mapped(root fs.FS, field int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// groupLimit is the smallest memory limit in bytes of the control groups of this process (versions
-// 1 and 2) and of their parents. It is 0 if there is none. root is the file system from its root.
-func groupLimit(root fs.FS) int64 {
-	return int64(leastOfGroups(root, "memory", func(dir string, v2 bool) float64 {
+// groupRoom is the memory limit in bytes, and what is used of it, of the one of this process's control
+// groups (versions 1 and 2) and of their parents that leaves least. The limit is 0 if there is none.
+func groupRoom(root fs.FS) (limit, used int64) {
+	for dir, v2 := range groups(root, "memory") {
+		files := [...]string{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file"}
 		if v2 {
-			return groupNumber(root, dir, "memory.max", 0)
+			files = [...]string{"memory.max", "memory.current", "inactive_file", "active_file"}
 		}
-		return groupNumber(root, dir, "memory.limit_in_bytes", 0)
-	}))
+		l := int64(groupNumber(root, dir, files[0], 0))
+		if l <= 0 || l >= noLimit {
+			continue
+		}
+		u := int64(groupNumber(root, dir, files[1], 0))
+		for _, word := range files[2:] { // the system takes pages of files back
+			u -= fileNumber(root, strings.TrimPrefix(path.Join(dir, "memory.stat"), "/"), word)
+		}
+		if u = max(u, 0); limit == 0 || l-u < limit-used {
+			limit, used = l, u
+		}
+	}
+	return limit, used
 }
+
+// noLimit is what version 1 says of a group without a limit, or less.
+const noLimit = 1 << 62
 
 // groupProcessors is how many processors' time the control groups of this process and their parents
 // allow it, 0 if they do not say.
-func groupProcessors(root fs.FS) float64 {
-	return leastOfGroups(root, "cpu", func(dir string, v2 bool) float64 {
+func groupProcessors(root fs.FS) (least float64) {
+	for dir, v2 := range groups(root, "cpu") {
 		quota, period := 0.0, 0.0
 		if v2 {
 			quota, period = groupNumber(root, dir, "cpu.max", 0), groupNumber(root, dir, "cpu.max", 1)
 		} else {
 			quota, period = groupNumber(root, dir, "cpu.cfs_quota_us", 0), groupNumber(root, dir, "cpu.cfs_period_us", 0)
 		}
-		if quota <= 0 || period <= 0 {
-			return 0
+		if n := quota / period; quota > 0 && period > 0 && (least == 0 || n < least) {
+			least = n
 		}
-		return quota / period
-	})
+	}
+	return least
 }
 
 // groupNumber is a word of a group's file as a number: 0 where there is none, as for "max". The root
@@ -125,37 +180,30 @@ func groupNumber(root fs.FS, dir, file string, word int) float64 {
 	return float64(n)
 }
 
-// leastOfGroups is the least limit above 0 that limit finds in the directories of this process's
-// control groups of a controller, and of their parents, 0 if there is none. See cgroups(7),
-// proc_pid_mountinfo(5).
-func leastOfGroups(root fs.FS, controller string, limit func(dir string, v2 bool) float64) float64 {
-	groups, err := fs.ReadFile(root, "proc/self/cgroup")
-	if err != nil {
-		return 0
-	}
-	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
-	if err != nil {
-		return 0
-	}
-	least := 0.0
-	for line := range strings.Lines(string(groups)) { // hierarchy:controllers:path
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		v2 := parts[0] == "0" && parts[1] == ""
-		if !v2 && !containsWord(parts[1], controller) {
-			continue
-		}
-		for _, m := range groupMounts(string(mounts), v2, controller) {
-			for dir := range m.dirs(parts[2]) {
-				if n := limit(dir, v2); n > 0 && (least == 0 || n < least) {
-					least = n
+// groups are the directories of this process's control groups of a controller, and of their parents,
+// and whether each is of version 2. See cgroups(7), proc_pid_mountinfo(5).
+func groups(root fs.FS, controller string) iter.Seq2[string, bool] {
+	return func(yield func(dir string, v2 bool) bool) {
+		names, _ := fs.ReadFile(root, "proc/self/cgroup")
+		mounts, _ := fs.ReadFile(root, "proc/self/mountinfo")
+		for line := range strings.Lines(string(names)) { // hierarchy:controllers:path
+			parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(parts) != 3 {
+				continue
+			}
+			v2 := parts[0] == "0" && parts[1] == ""
+			if !v2 && !containsWord(parts[1], controller) {
+				continue
+			}
+			for _, m := range groupMounts(string(mounts), v2, controller) {
+				for dir := range m.dirs(parts[2]) {
+					if !yield(dir, v2) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return least
 }
 
 // groupMount is where a control group hierarchy is mounted: the group root is mounted at dir.

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"testing/fstest"
 )
@@ -68,8 +69,61 @@ func TestGroupLimit(t *testing.T) {
 		for path, text := range c.files {
 			tree[path] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if got := groupLimit(tree); got != c.want {
+		if got, _ := groupRoom(tree); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// What other processes have of a machine and of a group counts, what this one has and pages of files
+// do not; of groups around each other that counts which leaves least.
+func TestShares(t *testing.T) {
+	const (
+		v2     = "30 25 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+		v1     = "41 32 0:35 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
+		all    = "MemTotal:        1000 kB\nMemFree:          50 kB\nMemAvailable:     700 kB\n"
+		kB     = 1 << 10
+		whole  = "of this machine"
+		inside = "that the container (its cgroup) may use"
+	)
+	page := int64(os.Getpagesize())
+	own := 10 * page // resident 25 pages, 15 of them of files
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  []shared
+	}{
+		"machine":                            {map[string]string{"proc/meminfo": all}, []shared{{1000 * kB, 300*kB - own, whole}}},
+		"an old kernel":                      {map[string]string{"proc/meminfo": "MemTotal: 1000 kB\n"}, []shared{{1000 * kB, 0, whole}}},
+		"this process alone":                 {map[string]string{"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 990 kB\n"}, []shared{{1000 * kB, 0, whole}}},
+		"what this process has is not known": {map[string]string{"proc/meminfo": all, "proc/self/statm": ""}, []shared{{1000 * kB, 0, whole}}},
+		"version 2": {map[string]string{
+			"proc/self/cgroup": "0::/pod/box\n", "proc/self/mountinfo": v2,
+			"sys/fs/cgroup/pod/box/memory.max": "900000\n", "sys/fs/cgroup/pod/box/memory.current": "600000\n",
+			"sys/fs/cgroup/pod/box/memory.stat": "anon 1\ninactive_file 100000\nactive_file 50000\n",
+		}, []shared{{900000, 450000 - own, inside}}},
+		"version 2, a group around it has more in use": {map[string]string{
+			"proc/self/cgroup": "0::/pod/box\n", "proc/self/mountinfo": v2,
+			"sys/fs/cgroup/pod/memory.max": "1000000\n", "sys/fs/cgroup/pod/memory.current": "950000\n",
+			"sys/fs/cgroup/pod/box/memory.max": "900000\n", "sys/fs/cgroup/pod/box/memory.current": "100000\n",
+		}, []shared{{1000000, 950000 - own, inside}}},
+		"version 1": {map[string]string{
+			"proc/self/cgroup": "4:memory:/a\n", "proc/self/mountinfo": v1,
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "99999999999\n",
+			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "700000\n",
+			"sys/fs/cgroup/memory/a/memory.usage_in_bytes": "500000\n",
+			"sys/fs/cgroup/memory/a/memory.stat":           "inactive_file 5\ntotal_inactive_file 200000\ntotal_active_file 10000\n",
+		}, []shared{{700000, 290000 - own, inside}}},
+		"no file of what is used": {map[string]string{
+			"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": v2, "sys/fs/cgroup/memory.max": "500\n",
+		}, []shared{{500, 0, inside}}},
+	} {
+		tree := fstest.MapFS{"proc/self/statm": {Data: []byte("100 25 15 5 0 30 0\n")}}
+		for path, text := range c.files {
+			tree[path] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := shares(tree); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }
@@ -77,7 +131,7 @@ func TestGroupLimit(t *testing.T) {
 func TestMapped(t *testing.T) {
 	tree := fstest.MapFS{"proc/self/statm": {Data: []byte("100 50 20 5 0 30 0\n")}}
 	page := int64(os.Getpagesize())
-	for field, pages := range map[int]int64{addressSpace: 100, dataSegment: 30, 9: 0} {
+	for field, pages := range map[int]int64{addressSpace: 100, resident: 50, residentFiles: 20, dataSegment: 30, 9: 0} {
 		if got := mapped(tree, field); got != pages*page {
 			t.Errorf("field %d: %d bytes, want %d pages", field, got, pages)
 		}

@@ -59,6 +59,49 @@ func TestTightestBound(t *testing.T) {
 	}
 }
 
+// What the caller feeds counts: the inputs of one micro-batch, or of as many as it says that it holds.
+func TestFeedsCount(t *testing.T) {
+	b, err := Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s, err := b.NewStore(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &lower.Program{Vars: []lower.Var{
+		{Name: "x", Kind: ir.Input, Type: ir.T(ir.F32, 1<<10)},
+		{Name: "w", Kind: ir.Param, Type: ir.T(ir.F32, 1<<10)},
+	}}
+	p.Arenas[lower.WorkArena] = 100
+	for n, want := range map[int]int64{0: 4<<10 + 100, 1: 4<<10 + 100, 4: 16<<10 + 100} {
+		b.Fed(n)
+		if got, err := b.Need(p, s); got != want || err != nil {
+			t.Errorf("%d held: needs %d bytes, want %d; %v", n, got, want, err)
+		}
+	}
+}
+
+// Less than all of what is left is room: a plan is as near as that. Of address space more is kept, and
+// of little memory less.
+func TestRoomOfBound(t *testing.T) {
+	for _, c := range []struct {
+		of                ceiling
+		room, least, most int64 // and bounds of what an error advises
+	}{
+		{ceiling{bytes: 11000 << 20, used: 1000 << 20}, 9784 << 20, 9460 << 20, 9480 << 20},
+		{ceiling{bytes: 11000 << 20, used: 1000 << 20, space: true}, 9704 << 20, 9300 << 20, 9310 << 20},
+		{ceiling{bytes: 100 << 20, used: 84 << 20}, 16<<20 - 16<<20/50 - 2<<20, -4 << 20, 0},
+		{ceiling{bytes: 100, used: 200}, -100 + 2 + 12, -1 << 30, 0},
+	} {
+		room := c.of.room()
+		if advised := room - c.of.spare(); room != c.room || advised < c.least || advised > c.most {
+			t.Errorf("%+v: room for %d, %d are advised, want %+v", c.of, room, advised, c)
+		}
+	}
+}
+
 // What a program needs is counted beside what the process holds, and only once.
 func TestMemoryInUseCounts(t *testing.T) {
 	held := make([]byte, 64<<20)

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"syscall"
 	"unsafe"
 
 	"ampc/ir"
@@ -164,6 +165,9 @@ func (b *Backend) newBlock(n int64) *kern.Block {
 	case n < minSpare:
 		return kern.HeapBlock(kern.Alloc(n))
 	case b.dry: // kernels run a part of their work
+		if n >= little && !leavesSpace(n) {
+			panic(kern.NoMemory{Bytes: n, Err: syscall.ENOMEM})
+		}
 		return kern.NewSparseBlock(n)
 	}
 	return kern.NewBlock(n)
