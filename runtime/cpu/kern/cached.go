@@ -28,15 +28,12 @@ func (m *Machine) CachedAttention(a *CachedAttention) {
 			t.longest = max(t.longest, a.Pos[b]+a.Count[b])
 		}
 	}
-	if workers := m.pool.share(); workers > 1 && t.longest > 0 {
-		whole, keys, values := m.divide(t.box(cachedWhole), workers), m.divide(t.box(cachedKeys), workers), m.divide(t.box(cachedValues), workers)
-		if keys.Time+values.Time < whole.Time-whole.Time/16 {
-			t.ld = roundUp(t.longest, gemvDepth)
-			t.all = t.memory.get(a.Batch * a.Heads * a.S * t.ld)
-			t.run(cachedKeys)
-			t.run(cachedValues)
-			return
-		}
+	if t.splits(m.pool.share()) {
+		t.ld = roundUp(t.longest, gemvDepth)
+		t.all = t.memory.get(a.Batch * a.Heads * a.S * t.ld)
+		t.run(cachedKeys)
+		t.run(cachedValues)
+		return
 	}
 	t.run(cachedWhole)
 }
@@ -102,6 +99,19 @@ func (t *cachedTask) box(mode cachedMode) box {
 		b.cell = t.longest * (a.D + a.DV) * key
 	}
 	return b
+}
+
+// splits reports whether keys, and then values, are divided among the workers, because heads would leave some of them idle.
+func (t *cachedTask) splits(workers int) bool {
+	if workers == 1 || t.longest == 0 {
+		return false
+	}
+	whole := t.m.divide(t.box(cachedWhole), workers)
+	if whole.Workers == workers && whole.balance() >= balanced {
+		return false
+	}
+	keys, values := t.m.divide(t.box(cachedKeys), workers), t.m.divide(t.box(cachedValues), workers)
+	return keys.Time+values.Time < whole.Time-whole.Time/16
 }
 
 // vector is the number of columns of values of a unit of work.
