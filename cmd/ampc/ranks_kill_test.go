@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -87,7 +86,7 @@ func (k *killer) train(t *testing.T, args []string, ranks []int) {
 			break // trained to the end
 		}
 		time.Sleep(time.Duration(k.random.IntN(60)) * time.Millisecond)
-		if pid := g.pid(k.rank, k.random.IntN(n)); pid != 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+		if g.kill(k.rank, k.random.IntN(n)) {
 			killed++
 		}
 		if out, err := g.end(t, time.Minute); err == nil && !strings.Contains(out, "held out") {

@@ -13,7 +13,6 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -67,19 +66,20 @@ func (g *grouped) end(t *testing.T, limit time.Duration) (string, error) {
 	return g.out.String(), err
 }
 
-// pid finds the process of a rank.
-func (g *grouped) pid(variable string, rank int) int {
+// kill kills the process of a rank, and reports whether there was one.
+func (g *grouped) kill(variable string, rank int) bool {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, f := range files {
 		env, err := os.ReadFile(f)
 		if err == nil && bytes.Contains(env, []byte(g.mark)) && bytes.Contains(env, fmt.Appendf(nil, "\x00%s=%d\x00", variable, rank)) {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 			if exe, _ := os.Readlink(filepath.Join(filepath.Dir(f), "exe")); strings.HasSuffix(exe, ".test") {
-				return pid
+				p, err := os.FindProcess(pid)
+				return err == nil && p.Kill() == nil
 			}
 		}
 	}
-	return 0
+	return false
 }
 
 var heldOutLoss = regexp.MustCompile(`held out: loss ([0-9.]+)`)
@@ -142,8 +142,7 @@ func TestTrainOnRanks(t *testing.T) {
 					t.Fatalf("no checkpoint\n%s", g.out.String())
 				}
 			}
-			pid := g.pid(l.rank, 1)
-			if pid == 0 || syscall.Kill(pid, syscall.SIGKILL) != nil {
+			if !g.kill(l.rank, 1) {
 				g.Process.Kill()
 				t.Fatal("rank 1 is not there")
 			}
