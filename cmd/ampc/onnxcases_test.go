@@ -6,55 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
+	"ampc/internal/onnxmodel"
 	"ampc/internal/safetensors"
 )
 
-// proto is a protobuf message being written.
-type proto []byte
-
-func (p proto) num(n protowire.Number, x int64) proto {
-	return protowire.AppendVarint(protowire.AppendTag(p, n, protowire.VarintType), uint64(x))
-}
-
-func (p proto) raw(n protowire.Number, b []byte) proto {
-	return protowire.AppendBytes(protowire.AppendTag(p, n, protowire.BytesType), b)
-}
-
-// names are the space-separated names, each a field.
-func (p proto) names(n protowire.Number, list string) proto {
-	for name := range strings.FieldsSeq(list) {
-		p = p.raw(n, []byte(name))
-	}
-	return p
-}
-
-func onnxNode(op, in, out string) proto {
-	return proto(nil).names(1, in).names(2, out).names(4, op)
-}
-
-// onnxInfo is a value of a data type; dims are sizes, or strings that name them.
-func onnxInfo(name string, dtype int64, dims ...any) proto {
-	var shape proto
-	for _, d := range dims {
-		switch d := d.(type) {
-		case int:
-			shape = shape.raw(1, proto(nil).num(1, int64(d)))
-		case string:
-			shape = shape.raw(1, proto(nil).names(2, d))
-		}
-	}
-	tensor := proto(nil).num(1, dtype).raw(2, shape)
-	return proto(nil).names(1, name).raw(2, proto(nil).raw(1, tensor))
-}
-
-// onnxFile writes a model of a graph to a folder of the test.
-func onnxFile(t *testing.T, format, opset int64, graph proto) string {
+// onnxFile writes a model to a folder of the test.
+func onnxFile(t *testing.T, g *onnxmodel.Graph) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.onnx")
-	model := proto(nil).num(1, format).raw(7, graph.names(2, "g")).raw(8, proto(nil).num(2, opset))
-	if err := os.WriteFile(path, model, 0o666); err != nil {
+	if err := g.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -81,8 +41,10 @@ func wants(t *testing.T, code int, part string, args ...string) {
 
 // found is a model whose operator runs on the host, with the types of its results.
 func found(t *testing.T) string {
-	return onnxFile(t, 8, 17, proto(nil).raw(1, onnxNode("NonZero", "x", "at")).
-		raw(11, onnxInfo("x", 1, 2, 3)).raw(12, onnxInfo("at", 7, 2, "")))
+	g := onnxmodel.New("g", 17)
+	g.Node("NonZero", []string{g.Input("x", onnxmodel.F32, 2, 3)}, []string{"at"})
+	g.Output("at", onnxmodel.I64, 2, nil)
+	return onnxFile(t, g)
 }
 
 // A node whose types the model says runs on the host as one without types does.
@@ -107,8 +69,14 @@ func TestExportOpenSizes(t *testing.T) {
 
 // Every command refuses a model that is newer than what is known, and in the same words.
 func TestNewerVersions(t *testing.T) {
-	graph := proto(nil).raw(1, onnxNode("Relu", "x", "y")).raw(11, onnxInfo("x", 1, 2)).raw(12, onnxInfo("y", 1, 2))
-	opset, format := onnxFile(t, 12, 25, graph), onnxFile(t, 13, 24, graph)
+	relu := func(format, opset int64) string {
+		g := onnxmodel.New("g", opset)
+		g.Format = format
+		g.Node("Relu", []string{g.Input("x", onnxmodel.F32, 2)}, []string{"y"})
+		g.Output("y", onnxmodel.F32, 2)
+		return onnxFile(t, g)
+	}
+	opset, format := relu(12, 25), relu(13, 24)
 	out := filepath.Join(t.TempDir(), "o.onnx")
 	for _, command := range []string{"run", "plan", "dump", "convert"} {
 		args := func(path string) []string {
@@ -120,21 +88,28 @@ func TestNewerVersions(t *testing.T) {
 		wants(t, 1, "m.onnx: operators of opset 25: the newest that is read is 24", args(opset)...)
 		wants(t, 1, "m.onnx: the file is of IR version 13: the newest that is read is 12", args(format)...)
 	}
-	for _, old := range []string{onnxFile(t, 1, 1, graph), onnxFile(t, 2, 2, graph), onnxFile(t, 3, 5, graph)} {
+	for _, old := range []string{relu(1, 1), relu(2, 2), relu(3, 5)} {
 		wants(t, 0, "y : f32[2]", "run", old, "--policy", "f32")
 	}
 }
 
 // What an import computes otherwise than the file says is a line of run, in one step as in pieces.
 func TestRunSaysNotes(t *testing.T) {
-	graph := proto(nil).raw(1, onnxNode("MatMul", "x x", "y")).raw(11, onnxInfo("x", 11, 2, 2)).raw(12, onnxInfo("y", 11, 2, 2))
-	wants(t, 0, "m.onnx: 1 nodes compute f64 in f32, whose numbers have 24 bits of 53; the first is node 0 (MatMul)\n", "run", onnxFile(t, 8, 17, graph))
+	g := onnxmodel.New("g", 17)
+	x := g.Input("x", onnxmodel.F64, 2, 2)
+	g.Node("MatMul", []string{x, x}, []string{"y"})
+	g.Output("y", onnxmodel.F64, 2, 2)
+	wants(t, 0, "m.onnx: 1 nodes compute f64 in f32, whose numbers have 24 bits of 53; the first is node 0 (MatMul)\n", "run", onnxFile(t, g))
 }
 
 // Symbolic dimensions take the sizes of what is fed; two sizes of one are an error.
 func TestFedDimensions(t *testing.T) {
-	path := onnxFile(t, 8, 17, proto(nil).raw(1, onnxNode("Relu", "x", "a")).raw(1, onnxNode("Relu", "z", "b")).
-		raw(11, onnxInfo("x", 1, "N")).raw(11, onnxInfo("z", 1, "N")).raw(12, onnxInfo("a", 1, "N")).raw(12, onnxInfo("b", 1, "N")))
+	g := onnxmodel.New("g", 17)
+	for _, names := range [][2]string{{"x", "a"}, {"z", "b"}} {
+		g.Node("Relu", []string{g.Input(names[0], onnxmodel.F32, "N")}, names[1:])
+		g.Output(names[1], onnxmodel.F32, "N")
+	}
+	path := onnxFile(t, g)
 	x, z := floats(t, "x", 2), floats(t, "z", 3)
 	wants(t, 0, "b : f32[2]", "run", path, "--input", x)
 	wants(t, 1, `dimension "N" is 2 in input "x" and 3 in input "z"`, "run", path, "--input", x, "--input", z)

@@ -4,6 +4,7 @@ package onnxmodel
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -17,10 +18,13 @@ const (
 	F32  = 1
 	I64  = 7
 	Bool = 9
+	F64  = 11
 )
 
 // Graph is a graph being built. Values are known by their names.
 type Graph struct {
+	Format int64 // the version of the file's format, IR_VERSION; 0 means 8
+
 	name    string
 	opset   int64
 	body    message
@@ -282,7 +286,7 @@ func (g *Graph) write(w io.Writer) error {
 		heads[i] = append(binary.AppendUvarint(message(nil).tag(5, 2), uint64(int64(len(inner))+t.size)), inner...)
 		size += int64(len(heads[i])) + t.size
 	}
-	model := message(nil).num(1, 8).raw(8, message(nil).str(1, "").num(2, g.opset)).str(2, "ampc").tag(7, 2)
+	model := message(nil).num(1, cmp.Or(g.Format, 8)).raw(8, message(nil).str(1, "").num(2, g.opset)).str(2, "ampc").tag(7, 2)
 	model = binary.AppendUvarint(model, uint64(size))
 	for _, b := range [][]byte{model, body} {
 		if _, err := w.Write(b); err != nil {

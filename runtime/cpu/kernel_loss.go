@@ -219,6 +219,7 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	}
 	block := max(1, min(rows, lossBlock/max(g.cols, 1))) // number of rows in one call of the vector kernels
 	g.tmp, g.exps = c.scratch(block*g.cols), c.scratch(block*g.cols)
+	// A function literal, because a method value has no place in the sources, by which TestDividedCallers knows regions.
 	run := c.chunks(rows, block, 16*max(g.cols, 1), func(w, lo, hi int) { g.rows(w, lo, hi) })
 	return func() {
 		if !c.checkLabels(g.cols) {

@@ -7,6 +7,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/runtime"
 )
 
 // What no machine holds is refused before it is asked for: the process would end.
@@ -26,15 +27,7 @@ func TestTooLittleMemory(t *testing.T) {
 	if n := Available(); n < least || n > all[0].bytes {
 		t.Errorf("%d bytes are available to the heap, want those that are left, %d, and those in use", n, least)
 	}
-	b, err := Open(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	s, err := b.NewStore(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, s := openStore(t)
 	huge := lower.Var{Name: "w", Kind: ir.Param, Type: ir.T(ir.F32, 1<<40)}
 	if err := s.Declare([]lower.Var{huge}); err == nil || !strings.HasPrefix(err.Error(), "cpu: variables: 4096.00 GB are more than") {
 		t.Errorf("4 TB of weights: %v", err)
@@ -49,6 +42,21 @@ func TestTooLittleMemory(t *testing.T) {
 	}
 }
 
+// openStore opens a backend of one thread, and a store of no variables.
+func openStore(t *testing.T) (*Backend, runtime.Store) {
+	t.Helper()
+	b, err := Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	s, err := b.NewStore(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, s
+}
+
 // Of several bounds the one counts that leaves least room, not the first nor the smallest.
 func TestTightestBound(t *testing.T) {
 	if c := tightest([]ceiling{{100, 10, "machine", false}, {40, 10, "group", false}, {80, 60, "ulimit", true}, {90, 65, "other", true}}); c == nil || c.whose != "ulimit" {
@@ -61,15 +69,7 @@ func TestTightestBound(t *testing.T) {
 
 // What the caller feeds counts: the inputs of one micro-batch, or of as many as it says that it holds.
 func TestFeedsCount(t *testing.T) {
-	b, err := Open(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	s, err := b.NewStore(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, s := openStore(t)
 	p := &lower.Program{Vars: []lower.Var{
 		{Name: "x", Kind: ir.Input, Type: ir.T(ir.F32, 1<<10)},
 		{Name: "w", Kind: ir.Param, Type: ir.T(ir.F32, 1<<10)},
