@@ -26,7 +26,8 @@ var (
 	randomSizesFrom = flag.Uint64("random-sizes-from", 1, "seed of the first of them")
 )
 
-// sizesOf are models with the largest value of each option that is drawn.
+// sizesOf are models with the largest value of each option that is drawn: dim in twelves, so that heads, which are drawn among its
+// divisors, divide it.
 var sizesOf = map[string]map[string]int{
 	"mlp":      {"batch": 300, "in": 2100, "hidden": 1500, "layers": 2, "classes": 70},
 	"lenet":    {"batch": 20, "size": 50, "conv1": 70, "conv2": 90, "fc1": 700, "fc2": 90},

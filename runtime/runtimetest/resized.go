@@ -1,7 +1,7 @@
 package runtimetest
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"regexp"
@@ -53,9 +53,12 @@ const (
 	mostProducts = 1 << 24
 )
 
-var sizeAttr = regexp.MustCompile(`\b(size|sizes|rows|shape|k|depth)=(\[[0-9,]*\]|[0-9]+)`)
-
-var recurrent = regexp.MustCompile("^(rnn|lstm|gru)")
+var (
+	number    = regexp.MustCompile(`[0-9]+`)
+	sizeAttr  = regexp.MustCompile(`\b(size|sizes|rows|shape|k|depth)=[][0-9,]+`)
+	byteTop   = regexp.MustCompile(`U[0-9]{3,}\[`)
+	recurrent = regexp.MustCompile("^(rnn|lstm|gru)")
+)
 
 // resized is case c with other sizes; equal sizes stay equal. It is empty if they are too large.
 func resized(c string, r *rand.Rand) string {
@@ -63,7 +66,24 @@ func resized(c string, r *rand.Rand) string {
 	if err != nil {
 		return ""
 	}
-	sizes, product, least, most := map[string]string{}, 1.0, 1.0, 2900.0
+	sizes := drawSizes(op, operands, r)
+	if sizes == nil {
+		return ""
+	}
+	renamed := func(text string) string {
+		return number.ReplaceAllStringFunc(text, func(n string) string { return cmp.Or(sizes[n], n) })
+	}
+	shapes, attrs, braced := strings.Cut(strings.TrimPrefix(c, op), "{")
+	text := op + byteTop.ReplaceAllString(renamed(shapes), "U200[")
+	if braced {
+		text += "{" + sizeAttr.ReplaceAllStringFunc(attrs, renamed)
+	}
+	return text
+}
+
+// drawSizes draws another size for each size above 1 of a case, or sometimes the same. It returns nil if they are too large.
+func drawSizes(op string, operands []operandSpec, r *rand.Rand) map[string]string {
+	least, most := 1.0, 2900.0
 	switch {
 	case recurrent.MatchString(op):
 		most = 40 // states of many elements, with weights around 1, are chaotic
@@ -72,63 +92,22 @@ func resized(c string, r *rand.Rand) string {
 	case strings.Contains(op, "entropy"):
 		least = 2 // classes
 	}
+	sizes, drawn, product := map[string]string{}, map[ir.Dim]int{}, 1
 	for _, o := range operands {
-		for _, d := range o.dims {
-			old := strconv.Itoa(int(d))
-			if _, drawn := sizes[old]; d > 1 && !drawn {
-				size := int(least * math.Pow(most/least, r.Float64()))
-				if r.IntN(4) == 0 {
-					size = int(d)
-				}
-				sizes[old] = strconv.Itoa(size)
-				product *= float64(size)
-			}
-		}
-	}
-	if product > mostProducts {
-		return ""
-	}
-	renamed := func(list string) string {
-		parts := strings.Split(strings.Trim(list, "[]"), ",")
-		for i, d := range parts {
-			if size, ok := sizes[d]; ok {
-				parts[i] = size
-			}
-		}
-		if list[0] == '[' {
-			return "[" + strings.Join(parts, ",") + "]"
-		}
-		return parts[0]
-	}
-	attrs := ""
-	if i := strings.IndexByte(c, '{'); i >= 0 {
-		attrs = " " + sizeAttr.ReplaceAllStringFunc(c[i:], func(a string) string {
-			name, value, _ := strings.Cut(a, "=")
-			return name + "=" + renamed(value)
-		})
-	}
-	text := op
-	for _, o := range operands {
-		if text += " _"; o.kind == '_' {
-			continue
-		}
 		elements := 1
-		dims := strings.Trim(strings.ReplaceAll(fmt.Sprint(o.dims), " ", ","), "[]")
-		dims = renamed("[" + dims + "]")
-		for _, d := range strings.Split(strings.Trim(dims, "[]"), ",") {
-			n, _ := strconv.Atoi(d)
-			elements *= max(1, n)
-		}
-		if elements > mostElements {
-			return ""
-		}
-		top := ""
-		if strings.IndexByte("kKU", o.kind) >= 0 {
-			if top = renamed(strconv.FormatInt(o.top, 10)); o.kind == 'U' && len(top) > 2 {
-				top = "200" // bytes
+		for _, d := range o.dims {
+			if _, ok := drawn[d]; !ok && d > 1 && product <= mostProducts {
+				if drawn[d] = int(least * math.Pow(most/least, r.Float64())); r.IntN(4) == 0 {
+					drawn[d] = int(d)
+				}
+				sizes[strconv.Itoa(int(d))] = strconv.Itoa(drawn[d])
+				product *= drawn[d]
 			}
+			elements *= max(1, drawn[d])
 		}
-		text = text[:len(text)-1] + string(o.kind) + top + dims
+		if product > mostProducts || elements > mostElements {
+			return nil
+		}
 	}
-	return text + attrs
+	return sizes
 }
