@@ -93,6 +93,9 @@ func (s *seat) leave() {
 	s.node, s.tied = nil, false
 }
 
+// sit moves worker w to its node.
+func (t *team) sit(w int) { t.seats[w].take(t.layout.Load().node(w)) }
+
 // hire takes an idle worker below bound for the crew of p: on several nodes the first one on the node
 // of its caller, or else the first; -1 if there is none.
 func (t *team) hire(p *Pool, bound int) int {

@@ -193,6 +193,9 @@ func (p *Pool) drain(w int) (ran int64) {
 		}
 	}()
 	for i := p.next(w); i >= 0; i = p.next(w) {
+		if w > 0 { // it may have woken for an earlier region, when workers were on other nodes
+			p.team.sit(w)
+		}
 		p.task.Run(w, i)
 		ran++
 	}

@@ -15,6 +15,7 @@ type team struct {
 	wake   []chan struct{}        // by worker; 0 stands for callers and is never woken
 	owner  []atomic.Pointer[Pool] // the pool whose crew a worker is in; nil: none
 	place  []place                // by worker
+	seats  []seat                 // by worker, each used by its goroutine alone; 0: not used, a caller's is its pool's
 	over   atomic.Bool
 	dry    bool                   // regions run their first task alone, on the caller
 	enough int                    // GOMAXPROCS from which on all workers run
@@ -40,7 +41,7 @@ func (p *place) set(cpu int) { p.next.Store(int64(cpu) + 1) }
 
 // newTeam returns a team of n workers on a host, all of which run from a GOMAXPROCS of enough on.
 func newTeam(n, enough int, h Host) *team {
-	t := &team{host: h, wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), place: make([]place, n), enough: enough, started: 1}
+	t := &team{host: h, wake: make([]chan struct{}, n), owner: make([]atomic.Pointer[Pool], n), place: make([]place, n), seats: make([]seat, n), enough: enough, started: 1}
 	for w := n - 1; w >= 1; w-- {
 		t.idle = append(t.idle, w)
 	}
@@ -93,10 +94,9 @@ func (t *team) start() {
 // pool's region, or run tasks of a pool that it has just left. It uses index w in each of them, and
 // no other worker does. It calls ready when it is on its node.
 func (t *team) worker(w int, ready func(*seat)) {
-	var s seat
-	defer s.leave()
-	s.take(t.layout.Load().node(w))
-	ready(&s)
+	defer t.seats[w].leave()
+	t.sit(w)
+	ready(&t.seats[w])
 	for {
 		slept := !t.await(t.wake[w])
 		if slept {
@@ -105,7 +105,7 @@ func (t *team) worker(w int, ready func(*seat)) {
 		if <-t.wake[w]; t.over.Load() {
 			return
 		}
-		s.take(t.layout.Load().node(w))
+		t.sit(w)
 		if p := t.owner[w].Load(); p != nil {
 			if slept {
 				p.settle(w)
