@@ -101,6 +101,7 @@ type machine struct {
 		Threads  int      `json:"threads"`
 		Nodes    int      `json:"numa_nodes"` // on which workers run; 1 also where the system shows none
 		Pinned   bool     `json:"workers_pinned"`
+		Caches   caches   `json:"caches"`
 	} `json:"cpu"`
 	CUDA struct {
 		Libraries []libraryRow `json:"libraries"`
@@ -108,6 +109,12 @@ type machine struct {
 		Problem   string       `json:"problem,omitempty"` // why no device is usable
 		Advice    string       `json:"advice,omitempty"`
 	} `json:"cuda"`
+}
+
+// caches is what one processor has of its caches, in bytes; 0: the system does not say.
+type caches struct {
+	Second int `json:"second_level_bytes"`
+	Last   int `json:"last_level_bytes"`
 }
 
 type libraryRow struct {
@@ -129,6 +136,7 @@ func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
 	var m machine
 	m.CPU.Kernels, m.CPU.Platform, m.CPU.Threads = b.Name(), runtime.GOOS+"/"+runtime.GOARCH, b.Threads()
 	m.CPU.Nodes, m.CPU.Pinned = b.Nodes(), b.Nodes() > 1
+	m.CPU.Caches = caches(b.Caches())
 	m.CPU.Sets, m.CPU.Refused = cpu.KernelSets()
 	m.CPU.Composed, m.CPU.NoCode = b.ComposesKernels()
 	m.CUDA.Libraries, m.CUDA.Devices = []libraryRow{}, []gpuRow{}
@@ -159,6 +167,11 @@ func devicesCommand() *cobra.Command {
 			fmt.Fprintf(out, "cpu memory: %d NUMA nodes, each worker is pinned to one\n", n)
 		} else {
 			fmt.Fprintln(out, "cpu memory: one NUMA node to this process, workers are not pinned")
+		}
+		if c := b.Caches(); c.Second > 0 {
+			fmt.Fprintf(out, "cpu caches, per processor: second level %d KB, last level %d KB\n", c.Second>>10, c.Last>>10)
+		} else {
+			fmt.Fprintln(out, "cpu caches: unknown, blocks are sized for a second level of 1 MB")
 		}
 		sets, refused := cpu.KernelSets()
 		fmt.Fprintf(out, "cpu kernels: %s\n", strings.Join(sets, ", "))

@@ -161,6 +161,9 @@ func (b *Backend) Threads() int { return b.m.Pool().Threads() }
 // as it does. Where it is 1, threads run anywhere.
 func (b *Backend) Nodes() int { return b.m.Pool().Nodes() }
 
+// Caches is what a processor has of its caches, in bytes. Blocks of kernels have sizes that fit them.
+func (b *Backend) Caches() kern.Caches { return b.m.Caches() }
+
 // Hold calls f while no step runs. It does nothing after Close.
 func (b *Backend) Hold(f func()) {
 	if c, err := b.acquire(neverDone, true); err == nil {

@@ -15,6 +15,7 @@ func thisHost() kern.Host {
 	h := kern.Host{Quota: func() float64 { return groupProcessors(root) }}
 	if mine, ok := kern.Affinity(); ok {
 		h.Nodes = numaNodes(root, mine)
+		h.Caches = cachesOf(root, mine)
 	}
 	return h
 }

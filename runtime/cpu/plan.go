@@ -39,7 +39,7 @@ func planOn(path *kern.Path, p *lower.Program, threads int) (plan Plan, err erro
 	if threads <= 0 {
 		threads = min(goruntime.GOMAXPROCS(0), goruntime.NumCPU())
 	}
-	b := newBackend(kern.NewDry(path, threads), func() int { return threads })
+	b := newBackend(kern.NewDry(path, threads, thisHost()), func() int { return threads })
 	err = b.rehearse(p, func(s *store, x *program) { plan = b.held(s, x) })
 	return plan, err
 }

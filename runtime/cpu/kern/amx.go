@@ -26,9 +26,8 @@ type amxKernels struct {
 	splitTiles func(rows, steps, last int, dst, src *float32, lds int)
 }
 
-// amxBlocks is the factor by which a packed block of A may be larger than on other paths if it then
-// contains all rows of a task. Each panel of B is then packed right before it is used. Processors
-// with tile registers have second-level caches of 2 MB.
+// amxBlocks is the factor by which a packed block of A may be larger if it then contains all rows of a task. Each panel of
+// B is then packed right before it is used.
 const amxBlocks = 2
 
 // amxFunc computes panels of one or two tiles down and across: C = (C if acc != 0, else 0) + A*B over steps of 32 depths. Rows

@@ -100,7 +100,7 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 }
 
 // turnedBytes is the size of the padded images, or of the result, that a worker's cache holds
-// during the product.
+// during the product. It is the same on all processors, as the order of the sums follows from it.
 const turnedBytes = 1280 << 10
 
 // turnedProduct adds up the gradient over some images.

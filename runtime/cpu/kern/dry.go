@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// NewDry makes a machine of n workers, in use, that only counts memory. Of every region it runs the
+// NewDry makes a machine of n workers on a host, in use, that only counts memory. Of every region it runs the
 // first task, on the caller, and of long tasks the first and the last part. The scratch memory that
 // kernels then request is that of a machine of n workers (Scratch). The results are not those of the
 // kernels.
-func NewDry(p *Path, n int) *Machine {
-	t := newTeam(max(n, 1), 0, Host{})
+func NewDry(p *Path, n int, h Host) *Machine {
+	t := newTeam(max(n, 1), 0, Host{Caches: h.Caches})
 	t.dry = true
 	pool := newPoolOf(t)
 	pool.Enter()

@@ -251,10 +251,7 @@ func (t *gemmTask) blocks() {
 		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), unit)
 	}
 	t.kc = min(kc, max(1, t.depth))
-	t.mc = max(t.mr, t.p.mc/t.packedDepth(t.kc)/t.mr*t.mr)
-	if t.tiles && t.mt*t.packedDepth(t.kc) <= amxBlocks*t.p.mc { // all rows at once
-		t.mc = max(t.mc, t.mt)
-	}
+	t.mc = t.highest()
 	if t.mt*4 <= t.mc*5 && t.indirect == nil { // a slightly larger block, of all rows, instead of two
 		t.mc = max(t.mc, t.mt)
 	}
@@ -262,10 +259,19 @@ func (t *gemmTask) blocks() {
 		t.mc = min(t.mc, t.blockRows())
 	}
 	t.once = t.mt <= t.mc
-	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.packedDepth(t.kc)/t.p.nr*t.p.nr))
+	t.nc = min(t.nt, max(t.p.nr, t.m.Caches().packedB()/t.packedDepth(t.kc)/t.p.nr*t.p.nr))
 	if t.indirect != nil || t.once && t.depth <= t.kc { // hardly anything of B is packed, or kept
 		t.nc = t.nt
 	}
+}
+
+// highest is the largest number of rows of a packed block of A.
+func (t *gemmTask) highest() int {
+	most, deep := t.m.Caches().inSecond(t.p.mc), t.packedDepth(t.kc)
+	if t.tiles && t.mt*deep > most {
+		most /= amxBlocks
+	}
+	return max(t.mr, most/deep/t.mr*t.mr)
 }
 
 // split divides the product among so many workers. Rows are divided in panels, columns in tiles.

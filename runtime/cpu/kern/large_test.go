@@ -140,6 +140,23 @@ func largeConv(d dice) *Conv {
 	return c
 }
 
+// filled is c with random operands, and often with an epilogue.
+func (c *Conv) filled(d dice) *Conv {
+	typ := d.typ()
+	c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C/c.Groups*volume(c.Kernel)), d.buf(typ, c.N*c.K*volume(c.Out))
+	c.ChannelsLast = d.IntN(2) == 0
+	if c.ChannelsLast {
+		c.Weights = OXI
+	}
+	if d.IntN(2) == 0 {
+		c.Bias, c.Act = d.buf(d.typ(), c.K), []Act{NoAct, ActRelu}[d.IntN(2)]
+	}
+	if d.IntN(3) == 0 {
+		c.Residual.Buf, c.Last = d.buf(d.typ(), c.Y.Len()), []Act{NoAct, ActRelu}[d.IntN(2)]
+	}
+	return c
+}
+
 // turned is c with channels last instead of first, or the reverse, and weights in the other order.
 func (c *Conv) turned() *Conv {
 	o := *c
@@ -185,19 +202,7 @@ func (c *Conv) pairs(o *Conv, f func(from, to *Buf, i, j int)) {
 func TestLargeConvs(t *testing.T) {
 	paths := Paths()
 	onLargeCases(t, func(t *testing.T, p *Path, d dice) {
-		c := largeConv(d)
-		typ := d.typ()
-		c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C/c.Groups*volume(c.Kernel)), d.buf(typ, c.N*c.K*volume(c.Out))
-		c.ChannelsLast = d.IntN(2) == 0
-		if c.ChannelsLast {
-			c.Weights = OXI
-		}
-		if d.IntN(2) == 0 {
-			c.Bias, c.Act = d.buf(d.typ(), c.K), []Act{NoAct, ActRelu}[d.IntN(2)]
-		}
-		if d.IntN(3) == 0 {
-			c.Residual.Buf, c.Last = d.buf(d.typ(), c.Y.Len()), []Act{NoAct, ActRelu}[d.IntN(2)]
-		}
+		c := largeConv(d).filled(d)
 		one, two := New(p, 1+d.IntN(3)), New(paths[(d.IntN(len(paths)-1)+1)%len(paths)], 1)
 		defer one.Close()
 		defer two.Close()

@@ -76,6 +76,7 @@ func New(p *Path, n int) *Machine { return NewOn(p, n, Host{}) }
 type Host struct {
 	Processors int            // that the process may run on; 0: as many as Go counts
 	Quota      func() float64 // processors' time that a control group allows now; 0, or no function: no limit
+	Caches     Caches         // of the processors that the process may run on
 	Nodes      []Processors   // by NUMA node, the processors on which the process may run; fewer than two: memory is alike to all
 }
 

@@ -11,7 +11,7 @@ type Planned struct {
 // NewPlanner makes a machine of n workers, in use, that runs no task. plan sees how the work of each
 // region is divided.
 func NewPlanner(p *Path, n int, plan func(Planned)) *Machine {
-	m := NewDry(p, n)
+	m := NewDry(p, n, Host{})
 	m.plans = func(b box, d Division, t Task) { plan(Planned{d, t, b, n}) }
 	return m
 }

@@ -20,10 +20,11 @@ const (
 
 // blockRows is the largest number of rows of a block of a matrix that has a post-op.
 func (t *gemmTask) blockRows() int {
-	if t.mt*t.nt <= postOpElems {
+	most := t.m.Caches().inSecond(postOpElems)
+	if t.mt*t.nt <= most {
 		return t.mt
 	}
-	return max(postOpPanels*t.mr, postOpElems/t.nt/t.mr*t.mr)
+	return max(postOpPanels*t.mr, most/t.nt/t.mr*t.mr)
 }
 
 // kept reports whether sums in a block's part remain there as its result.
@@ -37,8 +38,8 @@ func (x *block) startPostOp() {
 		return
 	}
 	x.applied, x.chunk = x.j0, x.j1-x.j0
-	if rows := x.i1 - x.i0; rows*x.chunk > postOpElems {
-		x.chunk = roundUp(max(1, postOpConvElems/rows), t.p.nr)
+	if rows, caches := x.i1-x.i0, t.m.Caches(); rows*x.chunk > caches.inSecond(postOpElems) {
+		x.chunk = roundUp(max(1, caches.inSecond(postOpConvElems)/rows), t.p.nr)
 	}
 	if x.part == nil && t.out.c.absent() {
 		x.ldp = roundUp(x.chunk, t.p.nr)

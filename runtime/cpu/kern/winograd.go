@@ -218,7 +218,7 @@ func (t *winoTask) plan() {
 // box is the work of the products and transforms, a panel of tiles and a panel of weights a cell. Each block reads and
 // transforms its tiles, of four pixels each that are not another's.
 func (t *winoTask) box() box {
-	nr, tiles := t.m.nr, winoBlock/(t.points()*t.depth)
+	nr, tiles := t.m.nr, t.m.Caches().inSecond(winoBlock)/(t.points()*t.depth)
 	if tiles < winoFew {
 		tiles = (2 - flag(t.cubes)) * winoFew
 	}

@@ -276,7 +276,7 @@ func (t *sixTask) box() box {
 	b := box{items: 1, rows: ceilDiv(t.rows, nr), cols: t.tileRows(), task: 4 * taskCost}
 	b.cell = sixPoints * nr * wide * (2*t.depth + sixOutCost)
 	if t.v == nil {
-		b.mostCols = max(1, max(winoBlock/(sixPoints*t.depth), sixFew)/wide)
+		b.mostCols = max(1, max(t.m.Caches().inSecond(winoBlock)/(sixPoints*t.depth), sixFew)/wide)
 		b.col = sixPoints * wide * t.depth * sixInCost
 	}
 	if b.row = sixPoints * nr * t.depth * packCost / 4; t.u == nil {
