@@ -78,15 +78,15 @@ func (m *Machine) turns(c *Conv) bool {
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and reorders it to that of
-// the weights. It processes slices of as many padded images as the second-level caches of two workers hold. The sums of
-// the slices are added in order, so their size must not depend on the number of workers.
+// the weights. It processes slices of as many padded images as the second-level caches of two workers hold. A slice
+// is a whole number of parts of the sum, so that its size changes no bit.
 func (m *Machine) turnedWeightGrad(c *Conv) {
 	t := &m.conv
 	in, taps := c.C/c.Groups, volume(c.Kernel)
 	turned := t.turned.get(c.K * in * taps)
-	slice := c.N
-	if 4*len(turned) <= turnedBytes { // otherwise adding up costs more
-		slice = max(1, 2*turnedBytes/(4*volume(c.extent())*c.C))
+	slice, cached := c.N, m.Caches().inSecond(turnedBytes)
+	if 4*len(turned) <= cached { // otherwise adding up costs more
+		slice = roundUp(max(1, 2*cached/(4*volume(c.extent())*c.C)), m.wholeParts(volume(c.Out)))
 	}
 	for n := 0; n < c.N; n += slice {
 		part := &t.withoutPostOp
@@ -99,8 +99,17 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 	m.run(8*len(turned), c.K, t)
 }
 
+// wholeParts is the least number of images of so many pixels that are a whole number of parts of a sum.
+func (p *Path) wholeParts(pixels int) int {
+	divisor, rest := pixels, p.chain
+	for rest > 0 {
+		divisor, rest = rest, divisor%rest
+	}
+	return p.chain / divisor
+}
+
 // turnedBytes is the size of the padded images, or of the result, that a worker's cache holds
-// during the product. It is the same on all processors, as the order of the sums follows from it.
+// during the product.
 const turnedBytes = 1280 << 10
 
 // turnedProduct adds up the gradient over some images.
