@@ -14,9 +14,9 @@ func (tripled) Apply(_, _ int, c []float32) {
 	}
 }
 
-// TestCachesChangeNoBit: products, convolutions with their gradients and attention are the same whatever the sizes of
+// TestLargeInAnyCaches: products, convolutions with their gradients and attention are the same whatever the sizes of
 // caches, and so of blocks, are.
-func TestCachesChangeNoBit(t *testing.T) {
+func TestLargeInAnyCaches(t *testing.T) {
 	sizes := []Caches{{}, {1, 1}, {Second: 700 << 10, Last: 5 << 20}, {1 << 30, 1 << 30}}
 	onLargeCases(t, func(t *testing.T, p *Path, d dice) {
 		c, a := largeConv(d).filled(d), largeAttention(d)
