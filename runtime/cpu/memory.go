@@ -171,13 +171,12 @@ func (b *Backend) Room() (int64, error) { return Available(), nil }
 type heapUse struct {
 	objects int64 // live objects, and dead ones not yet freed
 	mapped  int64 // blocks outside the heap
-	idle    int64 // mapped memory that is free for new objects
 }
 
 func heap() heapUse {
-	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(s)
-	return heapUse{int64(s[0].Value.Uint64()), kern.MappedBytes(), int64(s[1].Value.Uint64() + s[2].Value.Uint64())}
+	return heapUse{int64(s[0].Value.Uint64()), kern.MappedBytes()}
 }
 
 // minShrink is the least scratch memory in bytes that is given back when a program is closed.

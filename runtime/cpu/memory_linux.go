@@ -17,7 +17,7 @@ const (
 	// nonHeapBytes is what a process needs apart from its heap: code pages, stacks and the
 	// collector's tables. A small model's run has 22 MB of them resident.
 	nonHeapBytes = 24 << 20
-	// heapArena is the smallest amount of address space by which the heap grows.
+	// arena is the smallest amount of address space by which the heap grows.
 	arena = 64 << 20
 )
 
@@ -29,13 +29,14 @@ func ceilings(h heapUse) []ceiling {
 	for _, c := range recentShares(root) {
 		list = append(list, ceiling{c.bytes, c.others + own, c.whose, false})
 	}
+	// Free memory of the heap counts as in use here: it may be in pieces, each too small for what is fed.
 	for _, r := range []struct {
 		number, field int
 		flag          string
 	}{{syscall.RLIMIT_AS, addressSpace, "-v"}, {syscall.RLIMIT_DATA, dataSegment, "-d"}} {
 		var l syscall.Rlimit
 		if syscall.Getrlimit(r.number, &l) == nil && l.Cur < math.MaxInt64 {
-			list = append(list, ceiling{int64(l.Cur), mapped(root, r.field) + arena - h.idle, "that ulimit " + r.flag + " allows", true})
+			list = append(list, ceiling{int64(l.Cur), mapped(root, r.field) + arena, "that ulimit " + r.flag + " allows", true})
 		}
 	}
 	return list
