@@ -33,9 +33,7 @@ func (v *vm) reductions() {
 		}
 		VFMADD231PS(d, d, s)
 	}, mean)
-	for _, t := range types {
-		v.addColumns(t)
-	}
+	v.columns()
 	v.normBack()
 	v.extreme("maxOf", maxI, VANDPS, 0xff800000)
 	v.extreme("minOf", minI, VORPS, 0x7f800000)

@@ -48,7 +48,7 @@ func (v *vm) table(b *strings.Builder) {
 			fmt.Fprintf(b, "packing%s%dx%d%s, ", t, rows, 2*v.w, s)
 		}
 		fmt.Fprintln(b, "}")
-		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "put", "addColumns"} {
+		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "put", "addRows", "foldRows"} {
 			if t != "F32" || k != "widen" && k != "narrow" {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)
 			}

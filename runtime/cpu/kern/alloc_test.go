@@ -44,7 +44,11 @@ func TestNoAllocations(t *testing.T) {
 		"softmax":   func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
 		"norm":      func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
 		"loss":      func(m *Machine) { m.CrossEntropy(loss) },
-		"reduce":    func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
+		"reduce": func(m *Machine) {
+			m.Reduce(ReduceSum, y, x, 90, 100, 1)
+			m.Reduce(ReduceMax, y, x, 1, 90, 100)
+			m.Reduce(ReduceSum, y, x, 1, 900, 10)
+		},
 		"embedding": func(m *Machine) {
 			m.Gather(y, x, ints32(index), 100, nil)
 			m.ScatterAdd(x, y, ints32(index), 100, true)

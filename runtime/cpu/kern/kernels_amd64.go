@@ -1354,20 +1354,35 @@ func dotAVX512(n int, a *float32, b *float32) (r float32)
 //go:noescape
 func sumSqAVX512(n int, x *float32, mean float32) (r float32)
 
-// addColumnsF32AVX512 is a columnsFunc.
+// addRowsF32AVX512 is an addRowsFunc.
 //
 //go:noescape
-func addColumnsF32AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+func addRowsF32AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 
-// addColumnsF16AVX512 is a columnsFunc.
+// foldRowsF32AVX512 is a foldRowsFunc.
 //
 //go:noescape
-func addColumnsF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsF32AVX512(span int, vecs int, sum *float32, src *byte, lds int)
 
-// addColumnsBF16AVX512 is a columnsFunc.
+// addRowsF16AVX512 is an addRowsFunc.
 //
 //go:noescape
-func addColumnsBF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+func addRowsF16AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
+
+// foldRowsF16AVX512 is a foldRowsFunc.
+//
+//go:noescape
+func foldRowsF16AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+
+// addRowsBF16AVX512 is an addRowsFunc.
+//
+//go:noescape
+func addRowsBF16AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
+
+// foldRowsBF16AVX512 is a foldRowsFunc.
+//
+//go:noescape
+func foldRowsBF16AVX512(span int, vecs int, sum *float32, src *byte, lds int)
 
 // normBackAVX512 is a normBackFunc.
 //
@@ -2304,20 +2319,35 @@ func dotAVX2(n int, a *float32, b *float32) (r float32)
 //go:noescape
 func sumSqAVX2(n int, x *float32, mean float32) (r float32)
 
-// addColumnsF32AVX2 is a columnsFunc.
+// addRowsF32AVX2 is an addRowsFunc.
 //
 //go:noescape
-func addColumnsF32AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+func addRowsF32AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 
-// addColumnsF16AVX2 is a columnsFunc.
+// foldRowsF32AVX2 is a foldRowsFunc.
 //
 //go:noescape
-func addColumnsF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsF32AVX2(span int, vecs int, sum *float32, src *byte, lds int)
 
-// addColumnsBF16AVX2 is a columnsFunc.
+// addRowsF16AVX2 is an addRowsFunc.
 //
 //go:noescape
-func addColumnsBF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+func addRowsF16AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
+
+// foldRowsF16AVX2 is a foldRowsFunc.
+//
+//go:noescape
+func foldRowsF16AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+
+// addRowsBF16AVX2 is an addRowsFunc.
+//
+//go:noescape
+func addRowsBF16AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
+
+// foldRowsBF16AVX2 is a foldRowsFunc.
+//
+//go:noescape
+func foldRowsBF16AVX2(span int, vecs int, sum *float32, src *byte, lds int)
 
 // normBackAVX2 is a normBackFunc.
 //

@@ -80948,142 +80948,672 @@ fold:
 	VZEROUPPER
 	RET
 
-// func addColumnsF32AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+// func addRowsF32AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·addColumnsF32AVX512(SB), NOSPLIT, $0-40
+TEXT ·addRowsF32AVX512(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ sum+32(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ lds+48(FP), BX
+	MOVQ step+56(FP), SI
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+
+sums:
+	MOVQ vecs+16(FP), DI
+	MOVQ DX, R8
+	CMPQ DI, $+8
+	JL   eightDone
+
+eight:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	TESTQ   R9, R9
+	JZ      eightDeep
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS 128(CX), Z2
+	VMOVUPS 192(CX), Z3
+	VMOVUPS 256(CX), Z4
+	VMOVUPS 320(CX), Z5
+	VMOVUPS 384(CX), Z6
+	VMOVUPS 448(CX), Z7
+
+eightDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	PREFETCHT0 128(R11)(BX*2)
+	PREFETCHT0 192(R11)(BX*2)
+	PREFETCHT0 256(R11)(BX*2)
+	PREFETCHT0 320(R11)(BX*2)
+	PREFETCHT0 384(R11)(BX*2)
+	PREFETCHT0 448(R11)(BX*2)
+	VADDPS     (R11), Z0, Z0
+	VADDPS     64(R11), Z1, Z1
+	VADDPS     128(R11), Z2, Z2
+	VADDPS     192(R11), Z3, Z3
+	VADDPS     256(R11), Z4, Z4
+	VADDPS     320(R11), Z5, Z5
+	VADDPS     384(R11), Z6, Z6
+	VADDPS     448(R11), Z7, Z7
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        eightDeep
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	VMOVUPS    Z4, 256(CX)
+	VMOVUPS    Z5, 320(CX)
+	VMOVUPS    Z6, 384(CX)
+	VMOVUPS    Z7, 448(CX)
+	ADDQ       $0x00000200, CX
+	ADDQ       $0x00000200, R8
+	SUBQ       $+8, DI
+	CMPQ       DI, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ DI, $+4
+	JL   fourDone
+
+four:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	TESTQ   R9, R9
+	JZ      fourDeep
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS 128(CX), Z2
+	VMOVUPS 192(CX), Z3
+
+fourDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	PREFETCHT0 128(R11)(BX*2)
+	PREFETCHT0 192(R11)(BX*2)
+	VADDPS     (R11), Z0, Z0
+	VADDPS     64(R11), Z1, Z1
+	VADDPS     128(R11), Z2, Z2
+	VADDPS     192(R11), Z3, Z3
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        fourDeep
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000100, R8
+	SUBQ       $+4, DI
+	CMPQ       DI, $+4
+	JGE        four
+
+fourDone:
+	CMPQ DI, $+1
+	JL   oneDone
+
+one:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	TESTQ   R9, R9
+	JZ      oneDeep
+	VMOVUPS (CX), Z0
+
+oneDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VADDPS     (R11), Z0, Z0
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        oneDeep
+	VMOVUPS    Z0, (CX)
+	ADDQ       $+64, CX
+	ADDQ       $+64, R8
+	SUBQ       $+1, DI
+	CMPQ       DI, $+1
+	JGE        one
+
+oneDone:
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  sums
+	VZEROUPPER
+	RET
+
+// func foldRowsF32AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·foldRowsF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ vecs+8(FP), AX
 	MOVQ sum+16(FP), CX
 	MOVQ src+24(FP), DX
 	MOVQ lds+32(FP), BX
 	SHLQ $0x02, BX
-	CMPQ AX, $+8
-	JL   eightDone
+	LEAQ (BX)(BX*2), DI
+	MOVQ BX, R8
+	SHLQ $0x03, R8
+	CMPQ AX, $+4
+	JL   fourDone
 
-eight:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
+four:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x02, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan2
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), SI
+
+four2Chain0:
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four2Chain0
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four2Chain1Done
 
-eightRows:
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	PREFETCHT0 128(R8)
-	PREFETCHT0 192(R8)
-	PREFETCHT0 256(R8)
-	PREFETCHT0 320(R8)
-	PREFETCHT0 384(R8)
-	PREFETCHT0 448(R8)
-	VADDPS     (DI), Z0, Z0
-	VADDPS     64(DI), Z1, Z1
-	VADDPS     128(DI), Z2, Z2
-	VADDPS     192(DI), Z3, Z3
-	VADDPS     256(DI), Z4, Z4
-	VADDPS     320(DI), Z5, Z5
-	VADDPS     384(DI), Z6, Z6
-	VADDPS     448(DI), Z7, Z7
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        eightRows
-	VMOVUPS    Z0, (CX)
-	VMOVUPS    Z1, 64(CX)
-	VMOVUPS    Z2, 128(CX)
-	VMOVUPS    Z3, 192(CX)
-	VMOVUPS    Z4, 256(CX)
-	VMOVUPS    Z5, 320(CX)
-	VMOVUPS    Z6, 384(CX)
-	VMOVUPS    Z7, 448(CX)
-	ADDQ       $0x00000200, CX
-	ADDQ       $0x00000200, DX
-	SUBQ       $+8, AX
-	CMPQ       AX, $+8
-	JGE        eight
+four2Chain1:
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four2Chain1
 
-eightDone:
+four2Chain1Done:
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	JMP     fourNext
+
+fourMoreThan2:
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), SI
+
+four4Chain0:
+	VADDPS (SI), Z0, Z0
+	VADDPS 64(SI), Z1, Z1
+	VADDPS 128(SI), Z2, Z2
+	VADDPS 192(SI), Z3, Z3
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain0
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*2), SI
+	CMPQ   SI, R9
+	JGE    four4Chain2Done
+
+four4Chain2:
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain2
+
+four4Chain2Done:
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain1Done
+
+four4Chain1:
+	VADDPS (SI), Z4, Z4
+	VADDPS 64(SI), Z5, Z5
+	VADDPS 128(SI), Z6, Z6
+	VADDPS 192(SI), Z7, Z7
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain1
+
+four4Chain1Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (DX)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain3Done
+
+four4Chain3:
+	VADDPS (SI), Z8, Z8
+	VADDPS 64(SI), Z9, Z9
+	VADDPS 128(SI), Z10, Z10
+	VADDPS 192(SI), Z11, Z11
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain3
+
+four4Chain3Done:
+	VADDPS  Z8, Z4, Z4
+	VADDPS  Z9, Z5, Z5
+	VADDPS  Z10, Z6, Z6
+	VADDPS  Z11, Z7, Z7
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	JMP     fourNext
+
+fourMoreThan4:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), R10
+
+four8Chain0:
+	VADDPS (R10), Z0, Z0
+	VADDPS 64(R10), Z1, Z1
+	VADDPS 128(R10), Z2, Z2
+	VADDPS 192(R10), Z3, Z3
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain0
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JGE    four8Chain4Done
+
+four8Chain4:
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	VADDPS 128(R10), Z6, Z6
+	VADDPS 192(R10), Z7, Z7
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain4
+
+four8Chain4Done:
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain2Done
+
+four8Chain2:
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	VADDPS 128(R10), Z6, Z6
+	VADDPS 192(R10), Z7, Z7
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain2
+
+four8Chain2Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain6Done
+
+four8Chain6:
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	VADDPS 128(R10), Z10, Z10
+	VADDPS 192(R10), Z11, Z11
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain6
+
+four8Chain6Done:
+	VADDPS Z8, Z4, Z4
+	VADDPS Z9, Z5, Z5
+	VADDPS Z10, Z6, Z6
+	VADDPS Z11, Z7, Z7
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain1Done
+
+four8Chain1:
+	VADDPS (R10), Z4, Z4
+	VADDPS 64(R10), Z5, Z5
+	VADDPS 128(R10), Z6, Z6
+	VADDPS 192(R10), Z7, Z7
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain1
+
+four8Chain1Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain5Done
+
+four8Chain5:
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	VADDPS 128(R10), Z10, Z10
+	VADDPS 192(R10), Z11, Z11
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain5
+
+four8Chain5Done:
+	VADDPS Z8, Z4, Z4
+	VADDPS Z9, Z5, Z5
+	VADDPS Z10, Z6, Z6
+	VADDPS Z11, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain3Done
+
+four8Chain3:
+	VADDPS (R10), Z8, Z8
+	VADDPS 64(R10), Z9, Z9
+	VADDPS 128(R10), Z10, Z10
+	VADDPS 192(R10), Z11, Z11
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain3
+
+four8Chain3Done:
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four8Chain7Done
+
+four8Chain7:
+	VADDPS (SI), Z12, Z12
+	VADDPS 64(SI), Z13, Z13
+	VADDPS 128(SI), Z14, Z14
+	VADDPS 192(SI), Z15, Z15
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four8Chain7
+
+four8Chain7Done:
+	VADDPS  Z12, Z8, Z8
+	VADDPS  Z13, Z9, Z9
+	VADDPS  Z14, Z10, Z10
+	VADDPS  Z15, Z11, Z11
+	VADDPS  Z8, Z4, Z4
+	VADDPS  Z9, Z5, Z5
+	VADDPS  Z10, Z6, Z6
+	VADDPS  Z11, Z7, Z7
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+
+fourNext:
+	ADDQ $0x00000100, CX
+	ADDQ $0x00000100, DX
+	SUBQ $+4, AX
+	CMPQ AX, $+4
+	JGE  four
+
+fourDone:
 	CMPQ AX, $+1
 	JL   oneDone
 
 one:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x02, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
 	VXORPS Z0, Z0, Z0
+	LEAQ   (DX), R10
 
-oneRows:
-	PREFETCHT0 (R8)
-	VADDPS     (DI), Z0, Z0
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        oneRows
-	VMOVUPS    Z0, (CX)
-	ADDQ       $+64, CX
-	ADDQ       $+64, DX
-	SUBQ       $+1, AX
-	CMPQ       AX, $+1
-	JGE        one
+one8Chain0:
+	VADDPS (R10), Z0, Z0
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JGE    one8Chain4Done
+
+one8Chain4:
+	VADDPS (R10), Z1, Z1
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain4
+
+one8Chain4Done:
+	VADDPS Z1, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain2Done
+
+one8Chain2:
+	VADDPS (R10), Z1, Z1
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain2
+
+one8Chain2Done:
+	VXORPS Z2, Z2, Z2
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain6Done
+
+one8Chain6:
+	VADDPS (R10), Z2, Z2
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain6
+
+one8Chain6Done:
+	VADDPS Z2, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain1Done
+
+one8Chain1:
+	VADDPS (R10), Z1, Z1
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain1
+
+one8Chain1Done:
+	VXORPS Z2, Z2, Z2
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain5Done
+
+one8Chain5:
+	VADDPS (R10), Z2, Z2
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain5
+
+one8Chain5Done:
+	VADDPS Z2, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain3Done
+
+one8Chain3:
+	VADDPS (R10), Z2, Z2
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain3
+
+one8Chain3Done:
+	VXORPS Z3, Z3, Z3
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    one8Chain7Done
+
+one8Chain7:
+	VADDPS (SI), Z3, Z3
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    one8Chain7
+
+one8Chain7Done:
+	VADDPS  Z3, Z2, Z2
+	VADDPS  Z2, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (CX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	SUBQ    $+1, AX
+	CMPQ    AX, $+1
+	JGE     one
 
 oneDone:
 	VZEROUPPER
 	RET
 
-// func addColumnsF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+// func addRowsF16AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·addColumnsF16AVX512(SB), NOSPLIT, $0-40
-	MOVQ vecs+8(FP), AX
-	MOVQ sum+16(FP), CX
-	MOVQ src+24(FP), DX
-	MOVQ lds+32(FP), BX
+TEXT ·addRowsF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ sum+32(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ lds+48(FP), BX
+	MOVQ step+56(FP), SI
 	SHLQ $0x01, BX
-	CMPQ AX, $+8
+	SHLQ $0x01, SI
+
+sums:
+	MOVQ vecs+16(FP), DI
+	MOVQ DX, R8
+	CMPQ DI, $+8
 	JL   eightDone
 
 eight:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	TESTQ   R9, R9
+	JZ      eightDeep
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS 128(CX), Z2
+	VMOVUPS 192(CX), Z3
+	VMOVUPS 256(CX), Z4
+	VMOVUPS 320(CX), Z5
+	VMOVUPS 384(CX), Z6
+	VMOVUPS 448(CX), Z7
 
-eightRows:
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	PREFETCHT0 128(R8)
-	PREFETCHT0 192(R8)
-	VCVTPH2PS  (DI), Z8
+eightDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	PREFETCHT0 128(R11)(BX*2)
+	PREFETCHT0 192(R11)(BX*2)
+	VCVTPH2PS  (R11), Z8
 	VADDPS     Z8, Z0, Z0
-	VCVTPH2PS  32(DI), Z8
+	VCVTPH2PS  32(R11), Z8
 	VADDPS     Z8, Z1, Z1
-	VCVTPH2PS  64(DI), Z8
+	VCVTPH2PS  64(R11), Z8
 	VADDPS     Z8, Z2, Z2
-	VCVTPH2PS  96(DI), Z8
+	VCVTPH2PS  96(R11), Z8
 	VADDPS     Z8, Z3, Z3
-	VCVTPH2PS  128(DI), Z8
+	VCVTPH2PS  128(R11), Z8
 	VADDPS     Z8, Z4, Z4
-	VCVTPH2PS  160(DI), Z8
+	VCVTPH2PS  160(R11), Z8
 	VADDPS     Z8, Z5, Z5
-	VCVTPH2PS  192(DI), Z8
+	VCVTPH2PS  192(R11), Z8
 	VADDPS     Z8, Z6, Z6
-	VCVTPH2PS  224(DI), Z8
+	VCVTPH2PS  224(R11), Z8
 	VADDPS     Z8, Z7, Z7
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        eightRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        eightDeep
 	VMOVUPS    Z0, (CX)
 	VMOVUPS    Z1, 64(CX)
 	VMOVUPS    Z2, 128(CX)
@@ -81093,97 +81623,678 @@ eightRows:
 	VMOVUPS    Z6, 384(CX)
 	VMOVUPS    Z7, 448(CX)
 	ADDQ       $0x00000200, CX
-	ADDQ       $0x00000100, DX
-	SUBQ       $+8, AX
-	CMPQ       AX, $+8
+	ADDQ       $0x00000100, R8
+	SUBQ       $+8, DI
+	CMPQ       DI, $+8
 	JGE        eight
 
 eightDone:
-	CMPQ AX, $+1
+	CMPQ DI, $+4
+	JL   fourDone
+
+four:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	TESTQ   R9, R9
+	JZ      fourDeep
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS 128(CX), Z2
+	VMOVUPS 192(CX), Z3
+
+fourDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	VCVTPH2PS  (R11), Z4
+	VADDPS     Z4, Z0, Z0
+	VCVTPH2PS  32(R11), Z4
+	VADDPS     Z4, Z1, Z1
+	VCVTPH2PS  64(R11), Z4
+	VADDPS     Z4, Z2, Z2
+	VCVTPH2PS  96(R11), Z4
+	VADDPS     Z4, Z3, Z3
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        fourDeep
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000080, R8
+	SUBQ       $+4, DI
+	CMPQ       DI, $+4
+	JGE        four
+
+fourDone:
+	CMPQ DI, $+1
 	JL   oneDone
 
 one:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
-	VXORPS Z0, Z0, Z0
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	TESTQ   R9, R9
+	JZ      oneDeep
+	VMOVUPS (CX), Z0
 
-oneRows:
-	PREFETCHT0 (R8)
-	VCVTPH2PS  (DI), Z1
+oneDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VCVTPH2PS  (R11), Z1
 	VADDPS     Z1, Z0, Z0
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        oneRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        oneDeep
 	VMOVUPS    Z0, (CX)
 	ADDQ       $+64, CX
-	ADDQ       $+32, DX
-	SUBQ       $+1, AX
-	CMPQ       AX, $+1
+	ADDQ       $+32, R8
+	SUBQ       $+1, DI
+	CMPQ       DI, $+1
 	JGE        one
 
 oneDone:
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  sums
 	VZEROUPPER
 	RET
 
-// func addColumnsBF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·addColumnsBF16AVX512(SB), NOSPLIT, $0-40
+// func foldRowsF16AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·foldRowsF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ vecs+8(FP), AX
 	MOVQ sum+16(FP), CX
 	MOVQ src+24(FP), DX
 	MOVQ lds+32(FP), BX
 	SHLQ $0x01, BX
-	CMPQ AX, $+8
-	JL   eightDone
+	LEAQ (BX)(BX*2), DI
+	MOVQ BX, R8
+	SHLQ $0x03, R8
+	CMPQ AX, $+4
+	JL   fourDone
 
-eight:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
+four:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan2
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), SI
+
+four2Chain0:
+	VCVTPH2PS (SI), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPH2PS 32(SI), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPH2PS 64(SI), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPH2PS 96(SI), Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain0
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	LEAQ      (DX)(BX*1), SI
+	CMPQ      SI, R9
+	JGE       four2Chain1Done
+
+four2Chain1:
+	VCVTPH2PS (SI), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPH2PS 32(SI), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPH2PS 64(SI), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPH2PS 96(SI), Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain1
+
+four2Chain1Done:
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	JMP     fourNext
+
+fourMoreThan2:
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), SI
+
+four4Chain0:
+	VCVTPH2PS (SI), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPH2PS 32(SI), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPH2PS 64(SI), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPH2PS 96(SI), Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain0
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	LEAQ      (DX)(BX*2), SI
+	CMPQ      SI, R9
+	JGE       four4Chain2Done
+
+four4Chain2:
+	VCVTPH2PS (SI), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPH2PS 32(SI), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPH2PS 64(SI), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPH2PS 96(SI), Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain2
+
+four4Chain2Done:
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain1Done
 
-eightRows:
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	PREFETCHT0 128(R8)
-	PREFETCHT0 192(R8)
-	VPMOVZXWD  (DI), Z8
+four4Chain1:
+	VCVTPH2PS (SI), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPH2PS 32(SI), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPH2PS 64(SI), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPH2PS 96(SI), Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain1
+
+four4Chain1Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (DX)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain3Done
+
+four4Chain3:
+	VCVTPH2PS (SI), Z12
+	VADDPS    Z12, Z8, Z8
+	VCVTPH2PS 32(SI), Z12
+	VADDPS    Z12, Z9, Z9
+	VCVTPH2PS 64(SI), Z12
+	VADDPS    Z12, Z10, Z10
+	VCVTPH2PS 96(SI), Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain3
+
+four4Chain3Done:
+	VADDPS  Z8, Z4, Z4
+	VADDPS  Z9, Z5, Z5
+	VADDPS  Z10, Z6, Z6
+	VADDPS  Z11, Z7, Z7
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	JMP     fourNext
+
+fourMoreThan4:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), R10
+
+four8Chain0:
+	VCVTPH2PS (R10), Z4
+	VADDPS    Z4, Z0, Z0
+	VCVTPH2PS 32(R10), Z4
+	VADDPS    Z4, Z1, Z1
+	VCVTPH2PS 64(R10), Z4
+	VADDPS    Z4, Z2, Z2
+	VCVTPH2PS 96(R10), Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain0
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       four8Chain4Done
+
+four8Chain4:
+	VCVTPH2PS (R10), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPH2PS 32(R10), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPH2PS 64(R10), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPH2PS 96(R10), Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain4
+
+four8Chain4Done:
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain2Done
+
+four8Chain2:
+	VCVTPH2PS (R10), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPH2PS 32(R10), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPH2PS 64(R10), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPH2PS 96(R10), Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain2
+
+four8Chain2Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain6Done
+
+four8Chain6:
+	VCVTPH2PS (R10), Z12
+	VADDPS    Z12, Z8, Z8
+	VCVTPH2PS 32(R10), Z12
+	VADDPS    Z12, Z9, Z9
+	VCVTPH2PS 64(R10), Z12
+	VADDPS    Z12, Z10, Z10
+	VCVTPH2PS 96(R10), Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain6
+
+four8Chain6Done:
+	VADDPS Z8, Z4, Z4
+	VADDPS Z9, Z5, Z5
+	VADDPS Z10, Z6, Z6
+	VADDPS Z11, Z7, Z7
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain1Done
+
+four8Chain1:
+	VCVTPH2PS (R10), Z8
+	VADDPS    Z8, Z4, Z4
+	VCVTPH2PS 32(R10), Z8
+	VADDPS    Z8, Z5, Z5
+	VCVTPH2PS 64(R10), Z8
+	VADDPS    Z8, Z6, Z6
+	VCVTPH2PS 96(R10), Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain1
+
+four8Chain1Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain5Done
+
+four8Chain5:
+	VCVTPH2PS (R10), Z12
+	VADDPS    Z12, Z8, Z8
+	VCVTPH2PS 32(R10), Z12
+	VADDPS    Z12, Z9, Z9
+	VCVTPH2PS 64(R10), Z12
+	VADDPS    Z12, Z10, Z10
+	VCVTPH2PS 96(R10), Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain5
+
+four8Chain5Done:
+	VADDPS Z8, Z4, Z4
+	VADDPS Z9, Z5, Z5
+	VADDPS Z10, Z6, Z6
+	VADDPS Z11, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain3Done
+
+four8Chain3:
+	VCVTPH2PS (R10), Z12
+	VADDPS    Z12, Z8, Z8
+	VCVTPH2PS 32(R10), Z12
+	VADDPS    Z12, Z9, Z9
+	VCVTPH2PS 64(R10), Z12
+	VADDPS    Z12, Z10, Z10
+	VCVTPH2PS 96(R10), Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain3
+
+four8Chain3Done:
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four8Chain7Done
+
+four8Chain7:
+	VCVTPH2PS (SI), Z16
+	VADDPS    Z16, Z12, Z12
+	VCVTPH2PS 32(SI), Z16
+	VADDPS    Z16, Z13, Z13
+	VCVTPH2PS 64(SI), Z16
+	VADDPS    Z16, Z14, Z14
+	VCVTPH2PS 96(SI), Z16
+	VADDPS    Z16, Z15, Z15
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four8Chain7
+
+four8Chain7Done:
+	VADDPS  Z12, Z8, Z8
+	VADDPS  Z13, Z9, Z9
+	VADDPS  Z14, Z10, Z10
+	VADDPS  Z15, Z11, Z11
+	VADDPS  Z8, Z4, Z4
+	VADDPS  Z9, Z5, Z5
+	VADDPS  Z10, Z6, Z6
+	VADDPS  Z11, Z7, Z7
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+
+fourNext:
+	ADDQ $0x00000100, CX
+	ADDQ $0x00000080, DX
+	SUBQ $+4, AX
+	CMPQ AX, $+4
+	JGE  four
+
+fourDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	VXORPS Z0, Z0, Z0
+	LEAQ   (DX), R10
+
+one8Chain0:
+	VCVTPH2PS (R10), Z1
+	VADDPS    Z1, Z0, Z0
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain0
+	VXORPS    Z1, Z1, Z1
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       one8Chain4Done
+
+one8Chain4:
+	VCVTPH2PS (R10), Z2
+	VADDPS    Z2, Z1, Z1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain4
+
+one8Chain4Done:
+	VADDPS Z1, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain2Done
+
+one8Chain2:
+	VCVTPH2PS (R10), Z2
+	VADDPS    Z2, Z1, Z1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain2
+
+one8Chain2Done:
+	VXORPS Z2, Z2, Z2
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain6Done
+
+one8Chain6:
+	VCVTPH2PS (R10), Z3
+	VADDPS    Z3, Z2, Z2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain6
+
+one8Chain6Done:
+	VADDPS Z2, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain1Done
+
+one8Chain1:
+	VCVTPH2PS (R10), Z2
+	VADDPS    Z2, Z1, Z1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain1
+
+one8Chain1Done:
+	VXORPS Z2, Z2, Z2
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain5Done
+
+one8Chain5:
+	VCVTPH2PS (R10), Z3
+	VADDPS    Z3, Z2, Z2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain5
+
+one8Chain5Done:
+	VADDPS Z2, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain3Done
+
+one8Chain3:
+	VCVTPH2PS (R10), Z3
+	VADDPS    Z3, Z2, Z2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain3
+
+one8Chain3Done:
+	VXORPS Z3, Z3, Z3
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    one8Chain7Done
+
+one8Chain7:
+	VCVTPH2PS (SI), Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       one8Chain7
+
+one8Chain7Done:
+	VADDPS  Z3, Z2, Z2
+	VADDPS  Z2, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (CX)
+	ADDQ    $+64, CX
+	ADDQ    $+32, DX
+	SUBQ    $+1, AX
+	CMPQ    AX, $+1
+	JGE     one
+
+oneDone:
+	VZEROUPPER
+	RET
+
+// func addRowsBF16AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·addRowsBF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ sum+32(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ lds+48(FP), BX
+	MOVQ step+56(FP), SI
+	SHLQ $0x01, BX
+	SHLQ $0x01, SI
+
+sums:
+	MOVQ vecs+16(FP), DI
+	MOVQ DX, R8
+	CMPQ DI, $+8
+	JL   eightDone
+
+eight:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	VXORPS  Z4, Z4, Z4
+	VXORPS  Z5, Z5, Z5
+	VXORPS  Z6, Z6, Z6
+	VXORPS  Z7, Z7, Z7
+	TESTQ   R9, R9
+	JZ      eightDeep
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS 128(CX), Z2
+	VMOVUPS 192(CX), Z3
+	VMOVUPS 256(CX), Z4
+	VMOVUPS 320(CX), Z5
+	VMOVUPS 384(CX), Z6
+	VMOVUPS 448(CX), Z7
+
+eightDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	PREFETCHT0 128(R11)(BX*2)
+	PREFETCHT0 192(R11)(BX*2)
+	VPMOVZXWD  (R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z0, Z0
-	VPMOVZXWD  32(DI), Z8
+	VPMOVZXWD  32(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z1, Z1
-	VPMOVZXWD  64(DI), Z8
+	VPMOVZXWD  64(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z2, Z2
-	VPMOVZXWD  96(DI), Z8
+	VPMOVZXWD  96(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z3, Z3
-	VPMOVZXWD  128(DI), Z8
+	VPMOVZXWD  128(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z4, Z4
-	VPMOVZXWD  160(DI), Z8
+	VPMOVZXWD  160(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z5, Z5
-	VPMOVZXWD  192(DI), Z8
+	VPMOVZXWD  192(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z6, Z6
-	VPMOVZXWD  224(DI), Z8
+	VPMOVZXWD  224(R11), Z8
 	VPSLLD     $0x10, Z8, Z8
 	VADDPS     Z8, Z7, Z7
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        eightRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        eightDeep
 	VMOVUPS    Z0, (CX)
 	VMOVUPS    Z1, 64(CX)
 	VMOVUPS    Z2, 128(CX)
@@ -81193,36 +82304,670 @@ eightRows:
 	VMOVUPS    Z6, 384(CX)
 	VMOVUPS    Z7, 448(CX)
 	ADDQ       $0x00000200, CX
-	ADDQ       $0x00000100, DX
-	SUBQ       $+8, AX
-	CMPQ       AX, $+8
+	ADDQ       $0x00000100, R8
+	SUBQ       $+8, DI
+	CMPQ       DI, $+8
 	JGE        eight
 
 eightDone:
-	CMPQ AX, $+1
+	CMPQ DI, $+4
+	JL   fourDone
+
+four:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	VXORPS  Z1, Z1, Z1
+	VXORPS  Z2, Z2, Z2
+	VXORPS  Z3, Z3, Z3
+	TESTQ   R9, R9
+	JZ      fourDeep
+	VMOVUPS (CX), Z0
+	VMOVUPS 64(CX), Z1
+	VMOVUPS 128(CX), Z2
+	VMOVUPS 192(CX), Z3
+
+fourDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	VPMOVZXWD  (R11), Z4
+	VPSLLD     $0x10, Z4, Z4
+	VADDPS     Z4, Z0, Z0
+	VPMOVZXWD  32(R11), Z4
+	VPSLLD     $0x10, Z4, Z4
+	VADDPS     Z4, Z1, Z1
+	VPMOVZXWD  64(R11), Z4
+	VPSLLD     $0x10, Z4, Z4
+	VADDPS     Z4, Z2, Z2
+	VPMOVZXWD  96(R11), Z4
+	VPSLLD     $0x10, Z4, Z4
+	VADDPS     Z4, Z3, Z3
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        fourDeep
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000080, R8
+	SUBQ       $+4, DI
+	CMPQ       DI, $+4
+	JGE        four
+
+fourDone:
+	CMPQ DI, $+1
 	JL   oneDone
 
 one:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
-	VXORPS Z0, Z0, Z0
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Z0, Z0, Z0
+	TESTQ   R9, R9
+	JZ      oneDeep
+	VMOVUPS (CX), Z0
 
-oneRows:
-	PREFETCHT0 (R8)
-	VPMOVZXWD  (DI), Z1
+oneDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VPMOVZXWD  (R11), Z1
 	VPSLLD     $0x10, Z1, Z1
 	VADDPS     Z1, Z0, Z0
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        oneRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        oneDeep
 	VMOVUPS    Z0, (CX)
 	ADDQ       $+64, CX
-	ADDQ       $+32, DX
-	SUBQ       $+1, AX
-	CMPQ       AX, $+1
+	ADDQ       $+32, R8
+	SUBQ       $+1, DI
+	CMPQ       DI, $+1
 	JGE        one
+
+oneDone:
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  sums
+	VZEROUPPER
+	RET
+
+// func foldRowsBF16AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·foldRowsBF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ BX, R8
+	SHLQ $0x03, R8
+	CMPQ AX, $+4
+	JL   fourDone
+
+four:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan2
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), SI
+
+four2Chain0:
+	VPMOVZXWD (SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z0, Z0
+	VPMOVZXWD 32(SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z1, Z1
+	VPMOVZXWD 64(SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z2, Z2
+	VPMOVZXWD 96(SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain0
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	LEAQ      (DX)(BX*1), SI
+	CMPQ      SI, R9
+	JGE       four2Chain1Done
+
+four2Chain1:
+	VPMOVZXWD (SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain1
+
+four2Chain1Done:
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	JMP     fourNext
+
+fourMoreThan2:
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), SI
+
+four4Chain0:
+	VPMOVZXWD (SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z0, Z0
+	VPMOVZXWD 32(SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z1, Z1
+	VPMOVZXWD 64(SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z2, Z2
+	VPMOVZXWD 96(SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain0
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	LEAQ      (DX)(BX*2), SI
+	CMPQ      SI, R9
+	JGE       four4Chain2Done
+
+four4Chain2:
+	VPMOVZXWD (SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain2
+
+four4Chain2Done:
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain1Done
+
+four4Chain1:
+	VPMOVZXWD (SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(SI), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain1
+
+four4Chain1Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (DX)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain3Done
+
+four4Chain3:
+	VPMOVZXWD (SI), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z8, Z8
+	VPMOVZXWD 32(SI), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z9, Z9
+	VPMOVZXWD 64(SI), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z10, Z10
+	VPMOVZXWD 96(SI), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain3
+
+four4Chain3Done:
+	VADDPS  Z8, Z4, Z4
+	VADDPS  Z9, Z5, Z5
+	VADDPS  Z10, Z6, Z6
+	VADDPS  Z11, Z7, Z7
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+	JMP     fourNext
+
+fourMoreThan4:
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	LEAQ   (DX), R10
+
+four8Chain0:
+	VPMOVZXWD (R10), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z0, Z0
+	VPMOVZXWD 32(R10), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z1, Z1
+	VPMOVZXWD 64(R10), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z2, Z2
+	VPMOVZXWD 96(R10), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain0
+	VXORPS    Z4, Z4, Z4
+	VXORPS    Z5, Z5, Z5
+	VXORPS    Z6, Z6, Z6
+	VXORPS    Z7, Z7, Z7
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       four8Chain4Done
+
+four8Chain4:
+	VPMOVZXWD (R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain4
+
+four8Chain4Done:
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain2Done
+
+four8Chain2:
+	VPMOVZXWD (R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain2
+
+four8Chain2Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain6Done
+
+four8Chain6:
+	VPMOVZXWD (R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z8, Z8
+	VPMOVZXWD 32(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z9, Z9
+	VPMOVZXWD 64(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z10, Z10
+	VPMOVZXWD 96(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain6
+
+four8Chain6Done:
+	VADDPS Z8, Z4, Z4
+	VADDPS Z9, Z5, Z5
+	VADDPS Z10, Z6, Z6
+	VADDPS Z11, Z7, Z7
+	VADDPS Z4, Z0, Z0
+	VADDPS Z5, Z1, Z1
+	VADDPS Z6, Z2, Z2
+	VADDPS Z7, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain1Done
+
+four8Chain1:
+	VPMOVZXWD (R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z4, Z4
+	VPMOVZXWD 32(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z5, Z5
+	VPMOVZXWD 64(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VPMOVZXWD 96(R10), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VADDPS    Z8, Z7, Z7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain1
+
+four8Chain1Done:
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain5Done
+
+four8Chain5:
+	VPMOVZXWD (R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z8, Z8
+	VPMOVZXWD 32(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z9, Z9
+	VPMOVZXWD 64(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z10, Z10
+	VPMOVZXWD 96(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain5
+
+four8Chain5Done:
+	VADDPS Z8, Z4, Z4
+	VADDPS Z9, Z5, Z5
+	VADDPS Z10, Z6, Z6
+	VADDPS Z11, Z7, Z7
+	VXORPS Z8, Z8, Z8
+	VXORPS Z9, Z9, Z9
+	VXORPS Z10, Z10, Z10
+	VXORPS Z11, Z11, Z11
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain3Done
+
+four8Chain3:
+	VPMOVZXWD (R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z8, Z8
+	VPMOVZXWD 32(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z9, Z9
+	VPMOVZXWD 64(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z10, Z10
+	VPMOVZXWD 96(R10), Z12
+	VPSLLD    $0x10, Z12, Z12
+	VADDPS    Z12, Z11, Z11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain3
+
+four8Chain3Done:
+	VXORPS Z12, Z12, Z12
+	VXORPS Z13, Z13, Z13
+	VXORPS Z14, Z14, Z14
+	VXORPS Z15, Z15, Z15
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four8Chain7Done
+
+four8Chain7:
+	VPMOVZXWD (SI), Z16
+	VPSLLD    $0x10, Z16, Z16
+	VADDPS    Z16, Z12, Z12
+	VPMOVZXWD 32(SI), Z16
+	VPSLLD    $0x10, Z16, Z16
+	VADDPS    Z16, Z13, Z13
+	VPMOVZXWD 64(SI), Z16
+	VPSLLD    $0x10, Z16, Z16
+	VADDPS    Z16, Z14, Z14
+	VPMOVZXWD 96(SI), Z16
+	VPSLLD    $0x10, Z16, Z16
+	VADDPS    Z16, Z15, Z15
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four8Chain7
+
+four8Chain7Done:
+	VADDPS  Z12, Z8, Z8
+	VADDPS  Z13, Z9, Z9
+	VADDPS  Z14, Z10, Z10
+	VADDPS  Z15, Z11, Z11
+	VADDPS  Z8, Z4, Z4
+	VADDPS  Z9, Z5, Z5
+	VADDPS  Z10, Z6, Z6
+	VADDPS  Z11, Z7, Z7
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z1, Z1
+	VADDPS  Z6, Z2, Z2
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z0, (CX)
+	VMOVUPS Z1, 64(CX)
+	VMOVUPS Z2, 128(CX)
+	VMOVUPS Z3, 192(CX)
+
+fourNext:
+	ADDQ $0x00000100, CX
+	ADDQ $0x00000080, DX
+	SUBQ $+4, AX
+	CMPQ AX, $+4
+	JGE  four
+
+fourDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	VXORPS Z0, Z0, Z0
+	LEAQ   (DX), R10
+
+one8Chain0:
+	VPMOVZXWD (R10), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain0
+	VXORPS    Z1, Z1, Z1
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       one8Chain4Done
+
+one8Chain4:
+	VPMOVZXWD (R10), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VADDPS    Z2, Z1, Z1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain4
+
+one8Chain4Done:
+	VADDPS Z1, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain2Done
+
+one8Chain2:
+	VPMOVZXWD (R10), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VADDPS    Z2, Z1, Z1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain2
+
+one8Chain2Done:
+	VXORPS Z2, Z2, Z2
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain6Done
+
+one8Chain6:
+	VPMOVZXWD (R10), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VADDPS    Z3, Z2, Z2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain6
+
+one8Chain6Done:
+	VADDPS Z2, Z1, Z1
+	VADDPS Z1, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain1Done
+
+one8Chain1:
+	VPMOVZXWD (R10), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VADDPS    Z2, Z1, Z1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain1
+
+one8Chain1Done:
+	VXORPS Z2, Z2, Z2
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain5Done
+
+one8Chain5:
+	VPMOVZXWD (R10), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VADDPS    Z3, Z2, Z2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain5
+
+one8Chain5Done:
+	VADDPS Z2, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain3Done
+
+one8Chain3:
+	VPMOVZXWD (R10), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VADDPS    Z3, Z2, Z2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain3
+
+one8Chain3Done:
+	VXORPS Z3, Z3, Z3
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    one8Chain7Done
+
+one8Chain7:
+	VPMOVZXWD (SI), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       one8Chain7
+
+one8Chain7Done:
+	VADDPS  Z3, Z2, Z2
+	VADDPS  Z2, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (CX)
+	ADDQ    $+64, CX
+	ADDQ    $+32, DX
+	SUBQ    $+1, AX
+	CMPQ    AX, $+1
+	JGE     one
 
 oneDone:
 	VZEROUPPER
@@ -108427,136 +110172,664 @@ fold:
 	VZEROUPPER
 	RET
 
-// func addColumnsF32AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+// func addRowsF32AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 // Requires: AVX, MMX+
-TEXT ·addColumnsF32AVX2(SB), NOSPLIT, $0-40
+TEXT ·addRowsF32AVX2(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ sum+32(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ lds+48(FP), BX
+	MOVQ step+56(FP), SI
+	SHLQ $0x02, BX
+	SHLQ $0x02, SI
+
+sums:
+	MOVQ vecs+16(FP), DI
+	MOVQ DX, R8
+	CMPQ DI, $+8
+	JL   eightDone
+
+eight:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      eightDeep
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 96(CX), Y3
+	VMOVUPS 128(CX), Y4
+	VMOVUPS 160(CX), Y5
+	VMOVUPS 192(CX), Y6
+	VMOVUPS 224(CX), Y7
+
+eightDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	PREFETCHT0 128(R11)(BX*2)
+	PREFETCHT0 192(R11)(BX*2)
+	VADDPS     (R11), Y0, Y0
+	VADDPS     32(R11), Y1, Y1
+	VADDPS     64(R11), Y2, Y2
+	VADDPS     96(R11), Y3, Y3
+	VADDPS     128(R11), Y4, Y4
+	VADDPS     160(R11), Y5, Y5
+	VADDPS     192(R11), Y6, Y6
+	VADDPS     224(R11), Y7, Y7
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        eightDeep
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	VMOVUPS    Y4, 128(CX)
+	VMOVUPS    Y5, 160(CX)
+	VMOVUPS    Y6, 192(CX)
+	VMOVUPS    Y7, 224(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000100, R8
+	SUBQ       $+8, DI
+	CMPQ       DI, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ DI, $+4
+	JL   fourDone
+
+four:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	TESTQ   R9, R9
+	JZ      fourDeep
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 96(CX), Y3
+
+fourDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	VADDPS     (R11), Y0, Y0
+	VADDPS     32(R11), Y1, Y1
+	VADDPS     64(R11), Y2, Y2
+	VADDPS     96(R11), Y3, Y3
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        fourDeep
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	ADDQ       $0x00000080, CX
+	ADDQ       $0x00000080, R8
+	SUBQ       $+4, DI
+	CMPQ       DI, $+4
+	JGE        four
+
+fourDone:
+	CMPQ DI, $+1
+	JL   oneDone
+
+one:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	TESTQ   R9, R9
+	JZ      oneDeep
+	VMOVUPS (CX), Y0
+
+oneDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VADDPS     (R11), Y0, Y0
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        oneDeep
+	VMOVUPS    Y0, (CX)
+	ADDQ       $+32, CX
+	ADDQ       $+32, R8
+	SUBQ       $+1, DI
+	CMPQ       DI, $+1
+	JGE        one
+
+oneDone:
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  sums
+	VZEROUPPER
+	RET
+
+// func foldRowsF32AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX
+TEXT ·foldRowsF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ vecs+8(FP), AX
 	MOVQ sum+16(FP), CX
 	MOVQ src+24(FP), DX
 	MOVQ lds+32(FP), BX
 	SHLQ $0x02, BX
-	CMPQ AX, $+8
-	JL   eightDone
+	LEAQ (BX)(BX*2), DI
+	MOVQ BX, R8
+	SHLQ $0x03, R8
+	CMPQ AX, $+4
+	JL   fourDone
 
-eight:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
+four:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x02, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan2
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+
+four2Chain0:
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	VADDPS 64(SI), Y2, Y2
+	VADDPS 96(SI), Y3, Y3
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four2Chain0
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four2Chain1Done
 
-eightRows:
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	PREFETCHT0 128(R8)
-	PREFETCHT0 192(R8)
-	VADDPS     (DI), Y0, Y0
-	VADDPS     32(DI), Y1, Y1
-	VADDPS     64(DI), Y2, Y2
-	VADDPS     96(DI), Y3, Y3
-	VADDPS     128(DI), Y4, Y4
-	VADDPS     160(DI), Y5, Y5
-	VADDPS     192(DI), Y6, Y6
-	VADDPS     224(DI), Y7, Y7
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        eightRows
-	VMOVUPS    Y0, (CX)
-	VMOVUPS    Y1, 32(CX)
-	VMOVUPS    Y2, 64(CX)
-	VMOVUPS    Y3, 96(CX)
-	VMOVUPS    Y4, 128(CX)
-	VMOVUPS    Y5, 160(CX)
-	VMOVUPS    Y6, 192(CX)
-	VMOVUPS    Y7, 224(CX)
-	ADDQ       $0x00000100, CX
-	ADDQ       $0x00000100, DX
-	SUBQ       $+8, AX
-	CMPQ       AX, $+8
-	JGE        eight
+four2Chain1:
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	VADDPS 64(SI), Y6, Y6
+	VADDPS 96(SI), Y7, Y7
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four2Chain1
 
-eightDone:
+four2Chain1Done:
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	JMP     fourNext
+
+fourMoreThan2:
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan4
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+
+four4Chain0:
+	VADDPS (SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	VADDPS 64(SI), Y2, Y2
+	VADDPS 96(SI), Y3, Y3
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain0
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*2), SI
+	CMPQ   SI, R9
+	JGE    four4Chain2Done
+
+four4Chain2:
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	VADDPS 64(SI), Y6, Y6
+	VADDPS 96(SI), Y7, Y7
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain2
+
+four4Chain2Done:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain1Done
+
+four4Chain1:
+	VADDPS (SI), Y4, Y4
+	VADDPS 32(SI), Y5, Y5
+	VADDPS 64(SI), Y6, Y6
+	VADDPS 96(SI), Y7, Y7
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain1
+
+four4Chain1Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (DX)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain3Done
+
+four4Chain3:
+	VADDPS (SI), Y8, Y8
+	VADDPS 32(SI), Y9, Y9
+	VADDPS 64(SI), Y10, Y10
+	VADDPS 96(SI), Y11, Y11
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four4Chain3
+
+four4Chain3Done:
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	JMP     fourNext
+
+fourMoreThan4:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), R10
+
+four8Chain0:
+	VADDPS (R10), Y0, Y0
+	VADDPS 32(R10), Y1, Y1
+	VADDPS 64(R10), Y2, Y2
+	VADDPS 96(R10), Y3, Y3
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain0
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JGE    four8Chain4Done
+
+four8Chain4:
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain4
+
+four8Chain4Done:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain2Done
+
+four8Chain2:
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain2
+
+four8Chain2Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain6Done
+
+four8Chain6:
+	VADDPS (R10), Y8, Y8
+	VADDPS 32(R10), Y9, Y9
+	VADDPS 64(R10), Y10, Y10
+	VADDPS 96(R10), Y11, Y11
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain6
+
+four8Chain6Done:
+	VADDPS Y8, Y4, Y4
+	VADDPS Y9, Y5, Y5
+	VADDPS Y10, Y6, Y6
+	VADDPS Y11, Y7, Y7
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain1Done
+
+four8Chain1:
+	VADDPS (R10), Y4, Y4
+	VADDPS 32(R10), Y5, Y5
+	VADDPS 64(R10), Y6, Y6
+	VADDPS 96(R10), Y7, Y7
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain1
+
+four8Chain1Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain5Done
+
+four8Chain5:
+	VADDPS (R10), Y8, Y8
+	VADDPS 32(R10), Y9, Y9
+	VADDPS 64(R10), Y10, Y10
+	VADDPS 96(R10), Y11, Y11
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain5
+
+four8Chain5Done:
+	VADDPS Y8, Y4, Y4
+	VADDPS Y9, Y5, Y5
+	VADDPS Y10, Y6, Y6
+	VADDPS Y11, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain3Done
+
+four8Chain3:
+	VADDPS (R10), Y8, Y8
+	VADDPS 32(R10), Y9, Y9
+	VADDPS 64(R10), Y10, Y10
+	VADDPS 96(R10), Y11, Y11
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    four8Chain3
+
+four8Chain3Done:
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	VXORPS Y14, Y14, Y14
+	VXORPS Y15, Y15, Y15
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four8Chain7Done
+
+four8Chain7:
+	VADDPS (SI), Y12, Y12
+	VADDPS 32(SI), Y13, Y13
+	VADDPS 64(SI), Y14, Y14
+	VADDPS 96(SI), Y15, Y15
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    four8Chain7
+
+four8Chain7Done:
+	VADDPS  Y12, Y8, Y8
+	VADDPS  Y13, Y9, Y9
+	VADDPS  Y14, Y10, Y10
+	VADDPS  Y15, Y11, Y11
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+
+fourNext:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000080, DX
+	SUBQ $+4, AX
+	CMPQ AX, $+4
+	JGE  four
+
+fourDone:
 	CMPQ AX, $+1
 	JL   oneDone
 
 one:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x02, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
 	VXORPS Y0, Y0, Y0
+	LEAQ   (DX), R10
 
-oneRows:
-	PREFETCHT0 (R8)
-	VADDPS     (DI), Y0, Y0
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        oneRows
-	VMOVUPS    Y0, (CX)
-	ADDQ       $+32, CX
-	ADDQ       $+32, DX
-	SUBQ       $+1, AX
-	CMPQ       AX, $+1
-	JGE        one
+one8Chain0:
+	VADDPS (R10), Y0, Y0
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JGE    one8Chain4Done
+
+one8Chain4:
+	VADDPS (R10), Y1, Y1
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain4
+
+one8Chain4Done:
+	VADDPS Y1, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain2Done
+
+one8Chain2:
+	VADDPS (R10), Y1, Y1
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain2
+
+one8Chain2Done:
+	VXORPS Y2, Y2, Y2
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain6Done
+
+one8Chain6:
+	VADDPS (R10), Y2, Y2
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain6
+
+one8Chain6Done:
+	VADDPS Y2, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain1Done
+
+one8Chain1:
+	VADDPS (R10), Y1, Y1
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain1
+
+one8Chain1Done:
+	VXORPS Y2, Y2, Y2
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain5Done
+
+one8Chain5:
+	VADDPS (R10), Y2, Y2
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain5
+
+one8Chain5Done:
+	VADDPS Y2, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain3Done
+
+one8Chain3:
+	VADDPS (R10), Y2, Y2
+	ADDQ   R8, R10
+	CMPQ   R10, R9
+	JLT    one8Chain3
+
+one8Chain3Done:
+	VXORPS Y3, Y3, Y3
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    one8Chain7Done
+
+one8Chain7:
+	VADDPS (SI), Y3, Y3
+	ADDQ   R8, SI
+	CMPQ   SI, R9
+	JLT    one8Chain7
+
+one8Chain7Done:
+	VADDPS  Y3, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	SUBQ    $+1, AX
+	CMPQ    AX, $+1
+	JGE     one
 
 oneDone:
 	VZEROUPPER
 	RET
 
-// func addColumnsF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+// func addRowsF16AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 // Requires: AVX, F16C, MMX+
-TEXT ·addColumnsF16AVX2(SB), NOSPLIT, $0-40
-	MOVQ vecs+8(FP), AX
-	MOVQ sum+16(FP), CX
-	MOVQ src+24(FP), DX
-	MOVQ lds+32(FP), BX
+TEXT ·addRowsF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ sum+32(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ lds+48(FP), BX
+	MOVQ step+56(FP), SI
 	SHLQ $0x01, BX
-	CMPQ AX, $+8
+	SHLQ $0x01, SI
+
+sums:
+	MOVQ vecs+16(FP), DI
+	MOVQ DX, R8
+	CMPQ DI, $+8
 	JL   eightDone
 
 eight:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      eightDeep
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 96(CX), Y3
+	VMOVUPS 128(CX), Y4
+	VMOVUPS 160(CX), Y5
+	VMOVUPS 192(CX), Y6
+	VMOVUPS 224(CX), Y7
 
-eightRows:
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	VCVTPH2PS  (DI), Y8
+eightDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	VCVTPH2PS  (R11), Y8
 	VADDPS     Y8, Y0, Y0
-	VCVTPH2PS  16(DI), Y8
+	VCVTPH2PS  16(R11), Y8
 	VADDPS     Y8, Y1, Y1
-	VCVTPH2PS  32(DI), Y8
+	VCVTPH2PS  32(R11), Y8
 	VADDPS     Y8, Y2, Y2
-	VCVTPH2PS  48(DI), Y8
+	VCVTPH2PS  48(R11), Y8
 	VADDPS     Y8, Y3, Y3
-	VCVTPH2PS  64(DI), Y8
+	VCVTPH2PS  64(R11), Y8
 	VADDPS     Y8, Y4, Y4
-	VCVTPH2PS  80(DI), Y8
+	VCVTPH2PS  80(R11), Y8
 	VADDPS     Y8, Y5, Y5
-	VCVTPH2PS  96(DI), Y8
+	VCVTPH2PS  96(R11), Y8
 	VADDPS     Y8, Y6, Y6
-	VCVTPH2PS  112(DI), Y8
+	VCVTPH2PS  112(R11), Y8
 	VADDPS     Y8, Y7, Y7
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        eightRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        eightDeep
 	VMOVUPS    Y0, (CX)
 	VMOVUPS    Y1, 32(CX)
 	VMOVUPS    Y2, 64(CX)
@@ -108566,95 +110839,675 @@ eightRows:
 	VMOVUPS    Y6, 192(CX)
 	VMOVUPS    Y7, 224(CX)
 	ADDQ       $0x00000100, CX
-	ADDQ       $0x00000080, DX
-	SUBQ       $+8, AX
-	CMPQ       AX, $+8
+	ADDQ       $0x00000080, R8
+	SUBQ       $+8, DI
+	CMPQ       DI, $+8
 	JGE        eight
 
 eightDone:
+	CMPQ DI, $+4
+	JL   fourDone
+
+four:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	TESTQ   R9, R9
+	JZ      fourDeep
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 96(CX), Y3
+
+fourDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VCVTPH2PS  (R11), Y4
+	VADDPS     Y4, Y0, Y0
+	VCVTPH2PS  16(R11), Y4
+	VADDPS     Y4, Y1, Y1
+	VCVTPH2PS  32(R11), Y4
+	VADDPS     Y4, Y2, Y2
+	VCVTPH2PS  48(R11), Y4
+	VADDPS     Y4, Y3, Y3
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        fourDeep
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	ADDQ       $0x00000080, CX
+	ADDQ       $+64, R8
+	SUBQ       $+4, DI
+	CMPQ       DI, $+4
+	JGE        four
+
+fourDone:
+	CMPQ DI, $+1
+	JL   oneDone
+
+one:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	TESTQ   R9, R9
+	JZ      oneDeep
+	VMOVUPS (CX), Y0
+
+oneDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VCVTPH2PS  (R11), Y1
+	VADDPS     Y1, Y0, Y0
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        oneDeep
+	VMOVUPS    Y0, (CX)
+	ADDQ       $+32, CX
+	ADDQ       $+16, R8
+	SUBQ       $+1, DI
+	CMPQ       DI, $+1
+	JGE        one
+
+oneDone:
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  sums
+	VZEROUPPER
+	RET
+
+// func foldRowsF16AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, F16C
+TEXT ·foldRowsF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ BX, R8
+	SHLQ $0x03, R8
+	CMPQ AX, $+4
+	JL   fourDone
+
+four:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+
+four2Chain0:
+	VCVTPH2PS (SI), Y4
+	VADDPS    Y4, Y0, Y0
+	VCVTPH2PS 16(SI), Y4
+	VADDPS    Y4, Y1, Y1
+	VCVTPH2PS 32(SI), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPH2PS 48(SI), Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain0
+	VXORPS    Y4, Y4, Y4
+	VXORPS    Y5, Y5, Y5
+	VXORPS    Y6, Y6, Y6
+	VXORPS    Y7, Y7, Y7
+	LEAQ      (DX)(BX*1), SI
+	CMPQ      SI, R9
+	JGE       four2Chain1Done
+
+four2Chain1:
+	VCVTPH2PS (SI), Y8
+	VADDPS    Y8, Y4, Y4
+	VCVTPH2PS 16(SI), Y8
+	VADDPS    Y8, Y5, Y5
+	VCVTPH2PS 32(SI), Y8
+	VADDPS    Y8, Y6, Y6
+	VCVTPH2PS 48(SI), Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain1
+
+four2Chain1Done:
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	JMP     fourNext
+
+fourMoreThan2:
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan4
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+
+four4Chain0:
+	VCVTPH2PS (SI), Y4
+	VADDPS    Y4, Y0, Y0
+	VCVTPH2PS 16(SI), Y4
+	VADDPS    Y4, Y1, Y1
+	VCVTPH2PS 32(SI), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPH2PS 48(SI), Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain0
+	VXORPS    Y4, Y4, Y4
+	VXORPS    Y5, Y5, Y5
+	VXORPS    Y6, Y6, Y6
+	VXORPS    Y7, Y7, Y7
+	LEAQ      (DX)(BX*2), SI
+	CMPQ      SI, R9
+	JGE       four4Chain2Done
+
+four4Chain2:
+	VCVTPH2PS (SI), Y8
+	VADDPS    Y8, Y4, Y4
+	VCVTPH2PS 16(SI), Y8
+	VADDPS    Y8, Y5, Y5
+	VCVTPH2PS 32(SI), Y8
+	VADDPS    Y8, Y6, Y6
+	VCVTPH2PS 48(SI), Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain2
+
+four4Chain2Done:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain1Done
+
+four4Chain1:
+	VCVTPH2PS (SI), Y8
+	VADDPS    Y8, Y4, Y4
+	VCVTPH2PS 16(SI), Y8
+	VADDPS    Y8, Y5, Y5
+	VCVTPH2PS 32(SI), Y8
+	VADDPS    Y8, Y6, Y6
+	VCVTPH2PS 48(SI), Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain1
+
+four4Chain1Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (DX)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain3Done
+
+four4Chain3:
+	VCVTPH2PS (SI), Y12
+	VADDPS    Y12, Y8, Y8
+	VCVTPH2PS 16(SI), Y12
+	VADDPS    Y12, Y9, Y9
+	VCVTPH2PS 32(SI), Y12
+	VADDPS    Y12, Y10, Y10
+	VCVTPH2PS 48(SI), Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain3
+
+four4Chain3Done:
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	JMP     fourNext
+
+fourMoreThan4:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), R10
+
+four8Chain0:
+	VCVTPH2PS (R10), Y4
+	VADDPS    Y4, Y0, Y0
+	VCVTPH2PS 16(R10), Y4
+	VADDPS    Y4, Y1, Y1
+	VCVTPH2PS 32(R10), Y4
+	VADDPS    Y4, Y2, Y2
+	VCVTPH2PS 48(R10), Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain0
+	VXORPS    Y4, Y4, Y4
+	VXORPS    Y5, Y5, Y5
+	VXORPS    Y6, Y6, Y6
+	VXORPS    Y7, Y7, Y7
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       four8Chain4Done
+
+four8Chain4:
+	VCVTPH2PS (R10), Y8
+	VADDPS    Y8, Y4, Y4
+	VCVTPH2PS 16(R10), Y8
+	VADDPS    Y8, Y5, Y5
+	VCVTPH2PS 32(R10), Y8
+	VADDPS    Y8, Y6, Y6
+	VCVTPH2PS 48(R10), Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain4
+
+four8Chain4Done:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain2Done
+
+four8Chain2:
+	VCVTPH2PS (R10), Y8
+	VADDPS    Y8, Y4, Y4
+	VCVTPH2PS 16(R10), Y8
+	VADDPS    Y8, Y5, Y5
+	VCVTPH2PS 32(R10), Y8
+	VADDPS    Y8, Y6, Y6
+	VCVTPH2PS 48(R10), Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain2
+
+four8Chain2Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain6Done
+
+four8Chain6:
+	VCVTPH2PS (R10), Y12
+	VADDPS    Y12, Y8, Y8
+	VCVTPH2PS 16(R10), Y12
+	VADDPS    Y12, Y9, Y9
+	VCVTPH2PS 32(R10), Y12
+	VADDPS    Y12, Y10, Y10
+	VCVTPH2PS 48(R10), Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain6
+
+four8Chain6Done:
+	VADDPS Y8, Y4, Y4
+	VADDPS Y9, Y5, Y5
+	VADDPS Y10, Y6, Y6
+	VADDPS Y11, Y7, Y7
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain1Done
+
+four8Chain1:
+	VCVTPH2PS (R10), Y8
+	VADDPS    Y8, Y4, Y4
+	VCVTPH2PS 16(R10), Y8
+	VADDPS    Y8, Y5, Y5
+	VCVTPH2PS 32(R10), Y8
+	VADDPS    Y8, Y6, Y6
+	VCVTPH2PS 48(R10), Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain1
+
+four8Chain1Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain5Done
+
+four8Chain5:
+	VCVTPH2PS (R10), Y12
+	VADDPS    Y12, Y8, Y8
+	VCVTPH2PS 16(R10), Y12
+	VADDPS    Y12, Y9, Y9
+	VCVTPH2PS 32(R10), Y12
+	VADDPS    Y12, Y10, Y10
+	VCVTPH2PS 48(R10), Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain5
+
+four8Chain5Done:
+	VADDPS Y8, Y4, Y4
+	VADDPS Y9, Y5, Y5
+	VADDPS Y10, Y6, Y6
+	VADDPS Y11, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain3Done
+
+four8Chain3:
+	VCVTPH2PS (R10), Y12
+	VADDPS    Y12, Y8, Y8
+	VCVTPH2PS 16(R10), Y12
+	VADDPS    Y12, Y9, Y9
+	VCVTPH2PS 32(R10), Y12
+	VADDPS    Y12, Y10, Y10
+	VCVTPH2PS 48(R10), Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain3
+
+four8Chain3Done:
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	VXORPS Y14, Y14, Y14
+	VXORPS Y15, Y15, Y15
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four8Chain7Done
+
+four8Chain7:
+	VCVTPH2PS (SI), Y16
+	VADDPS    Y16, Y12, Y12
+	VCVTPH2PS 16(SI), Y16
+	VADDPS    Y16, Y13, Y13
+	VCVTPH2PS 32(SI), Y16
+	VADDPS    Y16, Y14, Y14
+	VCVTPH2PS 48(SI), Y16
+	VADDPS    Y16, Y15, Y15
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four8Chain7
+
+four8Chain7Done:
+	VADDPS  Y12, Y8, Y8
+	VADDPS  Y13, Y9, Y9
+	VADDPS  Y14, Y10, Y10
+	VADDPS  Y15, Y11, Y11
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+
+fourNext:
+	ADDQ $0x00000080, CX
+	ADDQ $+64, DX
+	SUBQ $+4, AX
+	CMPQ AX, $+4
+	JGE  four
+
+fourDone:
 	CMPQ AX, $+1
 	JL   oneDone
 
 one:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
 	VXORPS Y0, Y0, Y0
+	LEAQ   (DX), R10
 
-oneRows:
-	PREFETCHT0 (R8)
-	VCVTPH2PS  (DI), Y1
-	VADDPS     Y1, Y0, Y0
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        oneRows
-	VMOVUPS    Y0, (CX)
-	ADDQ       $+32, CX
-	ADDQ       $+16, DX
-	SUBQ       $+1, AX
-	CMPQ       AX, $+1
-	JGE        one
+one8Chain0:
+	VCVTPH2PS (R10), Y1
+	VADDPS    Y1, Y0, Y0
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain0
+	VXORPS    Y1, Y1, Y1
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       one8Chain4Done
+
+one8Chain4:
+	VCVTPH2PS (R10), Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain4
+
+one8Chain4Done:
+	VADDPS Y1, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain2Done
+
+one8Chain2:
+	VCVTPH2PS (R10), Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain2
+
+one8Chain2Done:
+	VXORPS Y2, Y2, Y2
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain6Done
+
+one8Chain6:
+	VCVTPH2PS (R10), Y3
+	VADDPS    Y3, Y2, Y2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain6
+
+one8Chain6Done:
+	VADDPS Y2, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain1Done
+
+one8Chain1:
+	VCVTPH2PS (R10), Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain1
+
+one8Chain1Done:
+	VXORPS Y2, Y2, Y2
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain5Done
+
+one8Chain5:
+	VCVTPH2PS (R10), Y3
+	VADDPS    Y3, Y2, Y2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain5
+
+one8Chain5Done:
+	VADDPS Y2, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain3Done
+
+one8Chain3:
+	VCVTPH2PS (R10), Y3
+	VADDPS    Y3, Y2, Y2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain3
+
+one8Chain3Done:
+	VXORPS Y3, Y3, Y3
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    one8Chain7Done
+
+one8Chain7:
+	VCVTPH2PS (SI), Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       one8Chain7
+
+one8Chain7Done:
+	VADDPS  Y3, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+16, DX
+	SUBQ    $+1, AX
+	CMPQ    AX, $+1
+	JGE     one
 
 oneDone:
 	VZEROUPPER
 	RET
 
-// func addColumnsBF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+// func addRowsBF16AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·addColumnsBF16AVX2(SB), NOSPLIT, $0-40
-	MOVQ vecs+8(FP), AX
-	MOVQ sum+16(FP), CX
-	MOVQ src+24(FP), DX
-	MOVQ lds+32(FP), BX
+TEXT ·addRowsBF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ sum+32(FP), CX
+	MOVQ src+40(FP), DX
+	MOVQ lds+48(FP), BX
+	MOVQ step+56(FP), SI
 	SHLQ $0x01, BX
-	CMPQ AX, $+8
+	SHLQ $0x01, SI
+
+sums:
+	MOVQ vecs+16(FP), DI
+	MOVQ DX, R8
+	CMPQ DI, $+8
 	JL   eightDone
 
 eight:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	TESTQ   R9, R9
+	JZ      eightDeep
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 96(CX), Y3
+	VMOVUPS 128(CX), Y4
+	VMOVUPS 160(CX), Y5
+	VMOVUPS 192(CX), Y6
+	VMOVUPS 224(CX), Y7
 
-eightRows:
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	VPMOVZXWD  (DI), Y8
+eightDeep:
+	PREFETCHT0 (R11)(BX*2)
+	PREFETCHT0 64(R11)(BX*2)
+	VPMOVZXWD  (R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y0, Y0
-	VPMOVZXWD  16(DI), Y8
+	VPMOVZXWD  16(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y1, Y1
-	VPMOVZXWD  32(DI), Y8
+	VPMOVZXWD  32(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y2, Y2
-	VPMOVZXWD  48(DI), Y8
+	VPMOVZXWD  48(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y3, Y3
-	VPMOVZXWD  64(DI), Y8
+	VPMOVZXWD  64(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y4, Y4
-	VPMOVZXWD  80(DI), Y8
+	VPMOVZXWD  80(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y5, Y5
-	VPMOVZXWD  96(DI), Y8
+	VPMOVZXWD  96(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y6, Y6
-	VPMOVZXWD  112(DI), Y8
+	VPMOVZXWD  112(R11), Y8
 	VPSLLD     $0x10, Y8, Y8
 	VADDPS     Y8, Y7, Y7
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        eightRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        eightDeep
 	VMOVUPS    Y0, (CX)
 	VMOVUPS    Y1, 32(CX)
 	VMOVUPS    Y2, 64(CX)
@@ -108664,36 +111517,669 @@ eightRows:
 	VMOVUPS    Y6, 192(CX)
 	VMOVUPS    Y7, 224(CX)
 	ADDQ       $0x00000100, CX
-	ADDQ       $0x00000080, DX
-	SUBQ       $+8, AX
-	CMPQ       AX, $+8
+	ADDQ       $0x00000080, R8
+	SUBQ       $+8, DI
+	CMPQ       DI, $+8
 	JGE        eight
 
 eightDone:
-	CMPQ AX, $+1
+	CMPQ DI, $+4
+	JL   fourDone
+
+four:
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	TESTQ   R9, R9
+	JZ      fourDeep
+	VMOVUPS (CX), Y0
+	VMOVUPS 32(CX), Y1
+	VMOVUPS 64(CX), Y2
+	VMOVUPS 96(CX), Y3
+
+fourDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VPMOVZXWD  (R11), Y4
+	VPSLLD     $0x10, Y4, Y4
+	VADDPS     Y4, Y0, Y0
+	VPMOVZXWD  16(R11), Y4
+	VPSLLD     $0x10, Y4, Y4
+	VADDPS     Y4, Y1, Y1
+	VPMOVZXWD  32(R11), Y4
+	VPSLLD     $0x10, Y4, Y4
+	VADDPS     Y4, Y2, Y2
+	VPMOVZXWD  48(R11), Y4
+	VPSLLD     $0x10, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        fourDeep
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	ADDQ       $0x00000080, CX
+	ADDQ       $+64, R8
+	SUBQ       $+4, DI
+	CMPQ       DI, $+4
+	JGE        four
+
+fourDone:
+	CMPQ DI, $+1
 	JL   oneDone
 
 one:
-	MOVQ   rows+0(FP), SI
-	MOVQ   DX, DI
-	LEAQ   (DX)(BX*8), R8
-	VXORPS Y0, Y0, Y0
+	MOVQ    begun+24(FP), R9
+	MOVQ    deep+8(FP), R10
+	MOVQ    R8, R11
+	VXORPS  Y0, Y0, Y0
+	TESTQ   R9, R9
+	JZ      oneDeep
+	VMOVUPS (CX), Y0
 
-oneRows:
-	PREFETCHT0 (R8)
-	VPMOVZXWD  (DI), Y1
+oneDeep:
+	PREFETCHT0 (R11)(BX*2)
+	VPMOVZXWD  (R11), Y1
 	VPSLLD     $0x10, Y1, Y1
 	VADDPS     Y1, Y0, Y0
-	ADDQ       BX, DI
-	ADDQ       BX, R8
-	DECQ       SI
-	JNZ        oneRows
+	ADDQ       SI, R11
+	DECQ       R10
+	JNZ        oneDeep
 	VMOVUPS    Y0, (CX)
 	ADDQ       $+32, CX
-	ADDQ       $+16, DX
-	SUBQ       $+1, AX
-	CMPQ       AX, $+1
+	ADDQ       $+16, R8
+	SUBQ       $+1, DI
+	CMPQ       DI, $+1
 	JGE        one
+
+oneDone:
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  sums
+	VZEROUPPER
+	RET
+
+// func foldRowsBF16AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX2
+TEXT ·foldRowsBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), DI
+	MOVQ BX, R8
+	SHLQ $0x03, R8
+	CMPQ AX, $+4
+	JL   fourDone
+
+four:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+
+four2Chain0:
+	VPMOVZXWD (SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y0, Y0
+	VPMOVZXWD 16(SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y1, Y1
+	VPMOVZXWD 32(SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y2, Y2
+	VPMOVZXWD 48(SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain0
+	VXORPS    Y4, Y4, Y4
+	VXORPS    Y5, Y5, Y5
+	VXORPS    Y6, Y6, Y6
+	VXORPS    Y7, Y7, Y7
+	LEAQ      (DX)(BX*1), SI
+	CMPQ      SI, R9
+	JGE       four2Chain1Done
+
+four2Chain1:
+	VPMOVZXWD (SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four2Chain1
+
+four2Chain1Done:
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	JMP     fourNext
+
+fourMoreThan2:
+	LEAQ   (SI), R10
+	CMPQ   R10, R9
+	JLT    fourMoreThan4
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), SI
+
+four4Chain0:
+	VPMOVZXWD (SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y0, Y0
+	VPMOVZXWD 16(SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y1, Y1
+	VPMOVZXWD 32(SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y2, Y2
+	VPMOVZXWD 48(SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain0
+	VXORPS    Y4, Y4, Y4
+	VXORPS    Y5, Y5, Y5
+	VXORPS    Y6, Y6, Y6
+	VXORPS    Y7, Y7, Y7
+	LEAQ      (DX)(BX*2), SI
+	CMPQ      SI, R9
+	JGE       four4Chain2Done
+
+four4Chain2:
+	VPMOVZXWD (SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain2
+
+four4Chain2Done:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain1Done
+
+four4Chain1:
+	VPMOVZXWD (SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(SI), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain1
+
+four4Chain1Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (DX)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four4Chain3Done
+
+four4Chain3:
+	VPMOVZXWD (SI), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y8, Y8
+	VPMOVZXWD 16(SI), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y9, Y9
+	VPMOVZXWD 32(SI), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y10, Y10
+	VPMOVZXWD 48(SI), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four4Chain3
+
+four4Chain3Done:
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	JMP     fourNext
+
+fourMoreThan4:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	LEAQ   (DX), R10
+
+four8Chain0:
+	VPMOVZXWD (R10), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y0, Y0
+	VPMOVZXWD 16(R10), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y1, Y1
+	VPMOVZXWD 32(R10), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y2, Y2
+	VPMOVZXWD 48(R10), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain0
+	VXORPS    Y4, Y4, Y4
+	VXORPS    Y5, Y5, Y5
+	VXORPS    Y6, Y6, Y6
+	VXORPS    Y7, Y7, Y7
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       four8Chain4Done
+
+four8Chain4:
+	VPMOVZXWD (R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain4
+
+four8Chain4Done:
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain2Done
+
+four8Chain2:
+	VPMOVZXWD (R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain2
+
+four8Chain2Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    four8Chain6Done
+
+four8Chain6:
+	VPMOVZXWD (R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y8, Y8
+	VPMOVZXWD 16(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y9, Y9
+	VPMOVZXWD 32(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y10, Y10
+	VPMOVZXWD 48(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain6
+
+four8Chain6Done:
+	VADDPS Y8, Y4, Y4
+	VADDPS Y9, Y5, Y5
+	VADDPS Y10, Y6, Y6
+	VADDPS Y11, Y7, Y7
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VADDPS Y6, Y2, Y2
+	VADDPS Y7, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain1Done
+
+four8Chain1:
+	VPMOVZXWD (R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y4, Y4
+	VPMOVZXWD 16(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y5, Y5
+	VPMOVZXWD 32(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y6, Y6
+	VPMOVZXWD 48(R10), Y8
+	VPSLLD    $0x10, Y8, Y8
+	VADDPS    Y8, Y7, Y7
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain1
+
+four8Chain1Done:
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain5Done
+
+four8Chain5:
+	VPMOVZXWD (R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y8, Y8
+	VPMOVZXWD 16(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y9, Y9
+	VPMOVZXWD 32(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y10, Y10
+	VPMOVZXWD 48(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain5
+
+four8Chain5Done:
+	VADDPS Y8, Y4, Y4
+	VADDPS Y9, Y5, Y5
+	VADDPS Y10, Y6, Y6
+	VADDPS Y11, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    four8Chain3Done
+
+four8Chain3:
+	VPMOVZXWD (R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y8, Y8
+	VPMOVZXWD 16(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y9, Y9
+	VPMOVZXWD 32(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y10, Y10
+	VPMOVZXWD 48(R10), Y12
+	VPSLLD    $0x10, Y12, Y12
+	VADDPS    Y12, Y11, Y11
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       four8Chain3
+
+four8Chain3Done:
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+	VXORPS Y14, Y14, Y14
+	VXORPS Y15, Y15, Y15
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    four8Chain7Done
+
+four8Chain7:
+	VPMOVZXWD (SI), Y16
+	VPSLLD    $0x10, Y16, Y16
+	VADDPS    Y16, Y12, Y12
+	VPMOVZXWD 16(SI), Y16
+	VPSLLD    $0x10, Y16, Y16
+	VADDPS    Y16, Y13, Y13
+	VPMOVZXWD 32(SI), Y16
+	VPSLLD    $0x10, Y16, Y16
+	VADDPS    Y16, Y14, Y14
+	VPMOVZXWD 48(SI), Y16
+	VPSLLD    $0x10, Y16, Y16
+	VADDPS    Y16, Y15, Y15
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       four8Chain7
+
+four8Chain7Done:
+	VADDPS  Y12, Y8, Y8
+	VADDPS  Y13, Y9, Y9
+	VADDPS  Y14, Y10, Y10
+	VADDPS  Y15, Y11, Y11
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	VADDPS  Y4, Y0, Y0
+	VADDPS  Y5, Y1, Y1
+	VADDPS  Y6, Y2, Y2
+	VADDPS  Y7, Y3, Y3
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+
+fourNext:
+	ADDQ $0x00000080, CX
+	ADDQ $+64, DX
+	SUBQ $+4, AX
+	CMPQ AX, $+4
+	JGE  four
+
+fourDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   span+0(FP), R9
+	SHLQ   $0x01, R9
+	ADDQ   DX, R9
+	LEAQ   (DX)(BX*4), SI
+	VXORPS Y0, Y0, Y0
+	LEAQ   (DX), R10
+
+one8Chain0:
+	VPMOVZXWD (R10), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain0
+	VXORPS    Y1, Y1, Y1
+	LEAQ      (SI), R10
+	CMPQ      R10, R9
+	JGE       one8Chain4Done
+
+one8Chain4:
+	VPMOVZXWD (R10), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain4
+
+one8Chain4Done:
+	VADDPS Y1, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (DX)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain2Done
+
+one8Chain2:
+	VPMOVZXWD (R10), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain2
+
+one8Chain2Done:
+	VXORPS Y2, Y2, Y2
+	LEAQ   (SI)(BX*2), R10
+	CMPQ   R10, R9
+	JGE    one8Chain6Done
+
+one8Chain6:
+	VPMOVZXWD (R10), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VADDPS    Y3, Y2, Y2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain6
+
+one8Chain6Done:
+	VADDPS Y2, Y1, Y1
+	VADDPS Y1, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	LEAQ   (DX)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain1Done
+
+one8Chain1:
+	VPMOVZXWD (R10), Y2
+	VPSLLD    $0x10, Y2, Y2
+	VADDPS    Y2, Y1, Y1
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain1
+
+one8Chain1Done:
+	VXORPS Y2, Y2, Y2
+	LEAQ   (SI)(BX*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain5Done
+
+one8Chain5:
+	VPMOVZXWD (R10), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VADDPS    Y3, Y2, Y2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain5
+
+one8Chain5Done:
+	VADDPS Y2, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	LEAQ   (DX)(DI*1), R10
+	CMPQ   R10, R9
+	JGE    one8Chain3Done
+
+one8Chain3:
+	VPMOVZXWD (R10), Y3
+	VPSLLD    $0x10, Y3, Y3
+	VADDPS    Y3, Y2, Y2
+	ADDQ      R8, R10
+	CMPQ      R10, R9
+	JLT       one8Chain3
+
+one8Chain3Done:
+	VXORPS Y3, Y3, Y3
+	LEAQ   (SI)(DI*1), SI
+	CMPQ   SI, R9
+	JGE    one8Chain7Done
+
+one8Chain7:
+	VPMOVZXWD (SI), Y4
+	VPSLLD    $0x10, Y4, Y4
+	VADDPS    Y4, Y3, Y3
+	ADDQ      R8, SI
+	CMPQ      SI, R9
+	JLT       one8Chain7
+
+one8Chain7Done:
+	VADDPS  Y3, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+16, DX
+	SUBQ    $+1, AX
+	CMPQ    AX, $+1
+	JGE     one
 
 oneDone:
 	VZEROUPPER

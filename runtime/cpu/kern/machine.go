@@ -56,7 +56,7 @@ type worker struct {
 	first                  int       // first row of block
 	made                   []float32 // what a pre-op has computed, from element madeAt on,
 	madeAt, rowsEnd        int       // of rows of the task, which end at element rowsEnd
-	half                   []floats  // sums of halves of the rows, by level
+	half                   floats    // sums of a run of rows
 	offs                   []int
 	call                   Call
 	scalars                [8]float32

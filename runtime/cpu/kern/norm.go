@@ -108,7 +108,7 @@ func (t *rowTask) normGrads(w *worker, i, r0, r1 int) {
 	dgamma, dbeta := t.m.parts.s[i*cols:(i+1)*cols], t.m.parts.s[(maxParts+i)*cols:][:cols]
 	t.normGradRun(w, r0, min(r0+sumDepth, r1), dgamma, dbeta)
 	for r := r0 + sumDepth; r < r1; r += sumDepth {
-		sums := w.halves(0, 2*cols)
+		sums := w.half.get(2 * cols)
 		t.normGradRun(w, r, min(r+sumDepth, r1), sums[:cols], sums[cols:])
 		t.m.Binary(Add, dgamma, dgamma, sums[:cols])
 		t.m.Binary(Add, dbeta, dbeta, sums[cols:])

@@ -228,7 +228,7 @@ func sumSqGo(n int, x *float32, mean float32) float32 {
 	var l [lanes]float32
 	for i, v := range unsafe.Slice(x, n) {
 		d := v - mean
-		l[i%lanes] += float32(d * d)
+		l[i%lanes] = fma32(d, d, l[i%lanes])
 	}
 	return fold(&l, add32)
 }

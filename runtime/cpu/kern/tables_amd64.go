@@ -16,7 +16,8 @@ func kernelsAVX512(p *Path) {
 	p.pick[F32] = pickF32AVX512
 	p.trans[F32] = transF32AVX512
 	p.put[F32] = putF32AVX512
-	p.addColumns[F32] = addColumnsF32AVX512
+	p.addRows[F32] = addRowsF32AVX512
+	p.foldRows[F32] = foldRowsF32AVX512
 	p.panels[F32] = panelsF32AVX512
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX512, gemv2F32AVX512, gemv4F32AVX512, gemv8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
@@ -28,7 +29,8 @@ func kernelsAVX512(p *Path) {
 	p.widen[F16] = widenF16AVX512
 	p.narrow[F16] = narrowF16AVX512
 	p.put[F16] = putF16AVX512
-	p.addColumns[F16] = addColumnsF16AVX512
+	p.addRows[F16] = addRowsF16AVX512
+	p.foldRows[F16] = foldRowsF16AVX512
 	p.panels[F16] = panelsF16AVX512
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX512, gemv2F16AVX512, gemv4F16AVX512, gemv8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
@@ -40,7 +42,8 @@ func kernelsAVX512(p *Path) {
 	p.widen[BF16] = widenBF16AVX512
 	p.narrow[BF16] = narrowBF16AVX512
 	p.put[BF16] = putBF16AVX512
-	p.addColumns[BF16] = addColumnsBF16AVX512
+	p.addRows[BF16] = addRowsBF16AVX512
+	p.foldRows[BF16] = foldRowsBF16AVX512
 	p.panels[BF16] = panelsBF16AVX512
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX512, gemv2BF16AVX512, gemv4BF16AVX512, gemv8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
@@ -147,7 +150,8 @@ func kernelsAVX2(p *Path) {
 	p.pick[F32] = pickF32AVX2
 	p.trans[F32] = transF32AVX2
 	p.put[F32] = putF32AVX2
-	p.addColumns[F32] = addColumnsF32AVX2
+	p.addRows[F32] = addRowsF32AVX2
+	p.foldRows[F32] = foldRowsF32AVX2
 	p.panels[F32] = panelsF32AVX2
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX2, gemv2F32AVX2, gemv4F32AVX2, gemv8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
@@ -158,7 +162,8 @@ func kernelsAVX2(p *Path) {
 	p.widen[F16] = widenF16AVX2
 	p.narrow[F16] = narrowF16AVX2
 	p.put[F16] = putF16AVX2
-	p.addColumns[F16] = addColumnsF16AVX2
+	p.addRows[F16] = addRowsF16AVX2
+	p.foldRows[F16] = foldRowsF16AVX2
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX2, gemv2F16AVX2, gemv4F16AVX2, gemv8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
 	p.dots[F16][1] = dots2F16AVX2
@@ -169,7 +174,8 @@ func kernelsAVX2(p *Path) {
 	p.widen[BF16] = widenBF16AVX2
 	p.narrow[BF16] = narrowBF16AVX2
 	p.put[BF16] = putBF16AVX2
-	p.addColumns[BF16] = addColumnsBF16AVX2
+	p.addRows[BF16] = addRowsBF16AVX2
+	p.foldRows[BF16] = foldRowsBF16AVX2
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX2, gemv2BF16AVX2, gemv4BF16AVX2, gemv8BF16AVX2}
 	p.dots[BF16][0] = dots1BF16AVX2
 	p.dots[BF16][1] = dots2BF16AVX2

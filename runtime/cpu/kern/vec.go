@@ -64,7 +64,7 @@ func (p *Path) Axpy(dst, x, y []float32, a float32) {
 	}
 }
 
-// sumSqDev is the sum of (x[i]-mean)^2, partial sums as Sum; the vector paths fuse multiply and add.
+// sumSqDev is the sum of (x[i]-mean)^2, each rounded together with its addition, partial sums as Sum.
 func (p *Path) sumSqDev(x []float32, mean float32) float32 {
 	switch h := halve(len(x), sumRun); {
 	case len(x) == 0:
@@ -176,7 +176,7 @@ func countGo(n int, x *float32) (lo, hi float32, nan, inf, negativeInf, zeros in
 	return c.Lo, c.Hi, int32(c.NaN), int32(c.Inf), int32(c.NegInf), int32(c.Zeros)
 }
 
-// SumSq is the sum of squares of x, partial sums as Sum; the vector paths fuse multiply and add.
+// SumSq is the sum of squares of x, each rounded together with its addition, partial sums as Sum.
 func (p *Path) SumSq(x []float32) float32 { return p.sumSqDev(x, 0) }
 
 // expSum sets dst = exp(src-shift) and returns the sum of dst.
