@@ -214,7 +214,7 @@ func (p *Path) softmax(s []float32, scale float32) {
 	}
 	p.axpb(n, &s[0], &s[0], 1, -top)
 	p.expAxpb(n, &s[0], &s[0], scale, 0)
-	p.axpb(n, &s[0], &s[0], 1/p.sum(n, &s[0]), 0)
+	p.axpb(n, &s[0], &s[0], 1/p.Sum(s), 0)
 }
 
 // sum adds the first rows of columns of v, each times its share, to y.

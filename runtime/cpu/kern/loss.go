@@ -60,7 +60,7 @@ func (t *rowTask) lossRow(w *worker, r int) float32 {
 	c, p, label := &t.loss, t.m.Path, t.loss.Labels.At(r)
 	x := t.load(w, 0, c.X, r)
 	mx := p.MaxOf(x)
-	sum := p.expSum(len(x), &w.row[1].get(len(x))[0], &x[0], mx)
+	sum := p.expSum(w.row[1].get(len(x)), x, mx)
 	lse := math.Log(float64(sum))
 	switch {
 	case label == c.Ignore:

@@ -30,7 +30,7 @@ func (m *Machine) Norm(n *Norm) {
 }
 
 // NormGrad computes DX, DGamma and DBeta. The sums over rows are partial sums of up to 64
-// chunks, added as a tree, and within a chunk sums of sumDepth rows.
+// chunks, as many as the number of rows says, added as a tree, and within a chunk sums of sumDepth rows.
 func (m *Machine) NormGrad(n *Norm) {
 	t := &m.row
 	t.norm = *n
@@ -51,9 +51,8 @@ func (m *Machine) foldParts(x []float32, n, cols int) []float32 {
 	}
 	for n > 1 {
 		h := ceilDiv(n, 2)
-		for i := range n - h {
-			m.Binary(Add, x[i*cols:(i+1)*cols], x[i*cols:(i+1)*cols], x[(i+h)*cols:(i+h+1)*cols])
-		}
+		second := x[h*cols : n*cols]
+		m.Binary(Add, x[:len(second)], x[:len(second)], second)
 		n = h
 	}
 	return x[:cols]
@@ -71,9 +70,9 @@ func (t *rowTask) normRow(w *worker, r int) {
 	x, y := t.load(w, 0, n.X, r), t.place(w, 1, n.Y, r)
 	var mean float32
 	if !n.RMS {
-		mean = p.sum(len(x), &x[0]) / float32(len(x))
+		mean = p.Sum(x) / float32(len(x))
 	}
-	v := p.sumSq(len(x), &x[0], mean)/float32(len(x)) + n.Eps
+	v := p.sumSqDev(x, mean)/float32(len(x)) + n.Eps
 	rstd := float32(1 / math.Sqrt(float64(v)))
 	if n.Mean != nil {
 		n.Mean[r] = mean

@@ -44,3 +44,40 @@ func TestReduceAnywhere(t *testing.T) {
 		}
 	})
 }
+
+// TestSumsOverRows: how many columns there are changes neither the gradients of a norm's scale and bias nor the sum of losses.
+func TestSumsOverRows(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(43)
+		for _, rows := range []int{1, 7, 40, 200, 1500} {
+			const few, many = 24, 700
+			grads, losses := map[int]string{}, map[int]float64{}
+			wide := [2]Buf{d.buf(F32, rows*many), d.buf(F32, rows*many)}
+			rstd := d.buf(F32, rows).f32()
+			labels := make([]int32, rows)
+			for i := range labels {
+				labels[i] = int32(d.IntN(few))
+			}
+			for _, cols := range []int{few, many} {
+				n := &Norm{Rows: rows, Cols: cols, RMS: true, Rstd: rstd, X: zeros(F32, rows*cols), DY: zeros(F32, rows*cols), DX: zeros(F32, rows*cols),
+					DGamma: zeros(F32, cols), DBeta: zeros(F32, cols)}
+				logits := zeros(F32, rows*cols) // those of the others are -Inf
+				m.Fill(logits.f32(), negInf)
+				for r := range rows {
+					copy(n.X.f32()[r*cols:][:cols], wide[0].f32()[r*many:])
+					copy(n.DY.f32()[r*cols:][:cols], wide[1].f32()[r*many:])
+					copy(logits.f32()[r*cols:][:few], wide[0].f32()[r*many:])
+				}
+				m.NormGrad(n)
+				grads[cols] = string(n.DGamma.Data[:4*few]) + string(n.DBeta.Data[:4*few])
+				losses[cols], _ = m.CrossEntropy(&CrossEntropy{Rows: rows, Cols: cols, X: logits, Labels: ints32(labels), Ignore: -1})
+			}
+			if grads[few] != grads[many] {
+				t.Errorf("%d rows: gradients of scale and bias depend on the number of columns", rows)
+			}
+			if losses[few] != losses[many] {
+				t.Errorf("%d rows: losses are %v with %d columns, %v with %d", rows, losses[few], few, losses[many], many)
+			}
+		}
+	})
+}

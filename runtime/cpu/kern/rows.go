@@ -48,12 +48,13 @@ func (m *Machine) eachWith(post PostOp, op rowOp, rows, cols, work int) {
 	m.row.post = nil
 }
 
-// each runs op over rows of cols elements: in chunks, whose number does not depend on the number of workers, where each has
-// a partial sum.
+// each runs op over rows of cols elements: in chunks where each has a partial sum, so their number depends on that of rows alone.
 func (m *Machine) each(op rowOp, rows, cols, work int) {
 	t := &m.row
 	t.m, t.op, t.rows, t.cols = m, op, rows, cols
-	t.chunk = max(1, ceilDiv(rows, maxParts), (1<<13)/max(1, cols))
+	if t.chunk = max(1, ceilDiv(rows, maxParts)); op == rowNormGrad {
+		t.chunk = max(t.chunk, leastGradRows)
+	}
 	if rows == 0 || cols == 0 && op != rowReduce {
 		return
 	}
@@ -73,8 +74,12 @@ func (m *Machine) runPart(t *rowTask, b box) {
 	m.runDivided(&b, t.part, t)
 }
 
-// maxParts is the largest number of chunks of rows, and so of partial results.
-const maxParts = 64
+// maxParts is the largest number of chunks of rows, and so of partial results. leastGradRows are the fewest rows of a chunk whose
+// partial results are two rows themselves.
+const (
+	maxParts      = 64
+	leastGradRows = 32
+)
 
 func (t *rowTask) Run(worker, i int) {
 	w := t.m.worker[worker]
@@ -190,10 +195,10 @@ func (t *rowTask) softmax(w *worker, r int) {
 	x, y := t.elements(w, r*t.cols, t.cols), t.place(w, 1, t.dst, r)
 	n, mx := len(x), p.MaxOf(x)
 	if t.op == rowSoftmax {
-		sum := p.expSum(n, &y[0], &x[0], mx)
+		sum := p.expSum(y, x, mx)
 		p.axpb(n, &y[0], &y[0], 1/sum, 0)
 	} else {
-		sum := p.expSum(n, &w.row[2].get(n)[0], &x[0], mx)
+		sum := p.expSum(w.row[2].get(n), x, mx)
 		lse := float32(math.Log(float64(sum)))
 		for i, v := range x {
 			y[i] = v - mx - lse

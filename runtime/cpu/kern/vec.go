@@ -180,9 +180,9 @@ func countGo(n int, x *float32) (lo, hi float32, nan, inf, negativeInf, zeros in
 func (p *Path) SumSq(x []float32) float32 { return p.sumSqDev(x, 0) }
 
 // expSum sets dst = exp(src-shift) and returns the sum of dst.
-func (p *Path) expSum(n int, dst, src *float32, shift float32) float32 {
-	p.expAxpb(n, dst, src, 1, -shift)
-	return p.sum(n, dst)
+func (p *Path) expSum(dst, src []float32, shift float32) float32 {
+	p.expAxpb(len(dst), &dst[0], &src[:len(dst)][0], 1, -shift)
+	return p.Sum(dst)
 }
 
 // Probe runs iters rounds of multiply-adds in registers and returns the floating-point operations done: the peak
