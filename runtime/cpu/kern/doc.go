@@ -12,11 +12,11 @@
 // on the blocking. So results depend neither on the number of threads nor, between the vector paths, on the vector
 // width. Reductions use 64 partial sums and one tree on every path.
 //
-// Other orders of summation: a product of up to 8 rows with a transposed B uses 16 chains and a tree. Attention sums
-// over blocks of keys. Batch norms sum planes of whole vectors in two vectors of the path. Convolutions of 3 x 3 taps and many channels are 16 or 36 products of transformed tiles. Some input
-// gradients add up patches. "avx512bf16" adds the products of two bf16 operands in pairs, in an order that the
-// processor chooses; "amx" adds 32 of them at a time, and multiplies an f32 operand of attention with a bf16
-// one in three exact parts.
+// Other orders of summation: a product of up to 8 rows with a transposed B uses 16 chains and a tree. Attention
+// sums over blocks of keys. Batch norms sum planes of whole vectors in two vectors of the path. Convolutions of
+// 3 x 3 taps and many channels are 16 or 36 products of transformed tiles. Some input gradients add up patches.
+// "avx512bf16" adds the products of two bf16 operands in pairs, in an order that the processor chooses; "amx"
+// adds 32 of them at a time, and multiplies an f32 operand of attention with a bf16 one in three exact parts.
 //
 // ampc/internal/gen generates the assembly. It has one source for the elementwise kernels of all vector paths, so they
 // agree to the bit.
