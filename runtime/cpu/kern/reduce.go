@@ -169,18 +169,21 @@ func (t *rowTask) columns(w *worker, acc []float32, at, rows int) {
 }
 
 // fewRows is the most rows whose 64 sums stay in registers, as the rows are read out of order. chainBytes over the size of an element is
-// how many of more rows are added to a row of sums at a time.
+// how many of more rows are added to a row of sums at a time: half as many contiguous ones, which are as many streams of memory.
 const (
 	fewRows    = 4 * lanes
-	chainBytes = 16
+	chainBytes = 32
 )
 
 // sumDeep sums at least 64 rows by an addRowsFunc. Where they are contiguous, 64 of them are added as one.
 func (t *rowTask) sumDeep(w *worker, acc []float32, at, rows int) {
 	p, cols := t.m.Path, len(acc)
-	add, sums := p.addRows[t.a.Type], w.row[2].get(lanes*cols)
+	add, sums, most := p.addRows[t.a.Type], w.row[2].get(lanes*cols), chainBytes/t.a.Type.Size()
+	if cols == t.inner {
+		most /= 2
+	}
 	for r, deep := 0, 0; r < rows; r += max(1, deep) * lanes {
-		deep = min(chainBytes/t.a.Type.Size(), (rows-r)/lanes)
+		deep = min(most, (rows-r)/lanes)
 		begun, src := min(r, 1), t.a.at(at+r*t.inner)
 		switch left := rows - r; {
 		case deep > 0 && cols == t.inner:
