@@ -13,10 +13,14 @@ import (
 type batchStep struct {
 	m       *kern.Machine
 	members []*clusterStep
-	tasks   spreadTasks
-	cost    int // elements times instructions
-	serial  bool
+	n       int // elements of all members
+	cost    int // of all elements, see kern.Machine.Run
+	tasks   kern.Parts
+	parts   [][]stretch // by task
 }
+
+// stretch is the elements [from,to) of one of the members.
+type stretch struct{ member, from, to int }
 
 // chunk is a contiguous part of one of the tensors.
 type chunk struct{ tensor, at int }
@@ -39,6 +43,15 @@ func (t *spreadTasks) spread(workers int, chunks func() []int) {
 // wrote the tensors, a worker then reads mostly what it has written itself. A share goes from
 // tensor to tensor.
 func spread(chunks []int, workers int) (order []chunk) {
+	order = byPlace(chunks)
+	for w := range workers {
+		slices.SortFunc(shareOf(order, w, workers), func(a, b chunk) int { return cmp.Or(a.tensor-b.tensor, a.at-b.at) })
+	}
+	return order
+}
+
+// byPlace orders the chunks of all tensors by the part of the tensor that they are.
+func byPlace(chunks []int) (order []chunk) {
 	for i, n := range chunks {
 		for at := range n {
 			order = append(order, chunk{i, at})
@@ -46,9 +59,6 @@ func spread(chunks []int, workers int) (order []chunk) {
 	}
 	middle := func(c chunk) float64 { return (float64(c.at) + 0.5) / float64(chunks[c.tensor]) }
 	slices.SortStableFunc(order, func(a, b chunk) int { return cmp.Compare(middle(a), middle(b)) })
-	for w := range workers {
-		slices.SortFunc(shareOf(order, w, workers), func(a, b chunk) int { return cmp.Or(a.tensor-b.tensor, a.at-b.at) })
-	}
 	return order
 }
 
@@ -62,7 +72,7 @@ func shareOf[T any](all []T, w, workers int) []T {
 // memory and read them there.
 func (e *exec) batch(groups []*lower.Cluster) func() {
 	b := &batchStep{m: e.machine()}
-	most, work := 0, 0
+	most := 0
 	for _, g := range groups {
 		most = max(most, elements(g))
 	}
@@ -76,34 +86,81 @@ func (e *exec) batch(groups []*lower.Cluster) func() {
 			}
 		}
 		b.members = append(b.members, s)
-		work += s.n * (len(g.Code) + 2)
+		b.n, b.cost = b.n+s.n, b.cost+s.cost
 	}
-	b.cost, b.serial = work, work < minParallelWork
 	return b.run
 }
 
-// groupBlocks makes the members' tasks for so many workers, and returns how many each has.
-func (b *batchStep) groupBlocks(workers int) (tasks []int) {
-	for _, s := range b.members {
-		s.groupBlocks(workers)
-		tasks = append(tasks, s.tasks())
-	}
-	return tasks
-}
-
 func (b *batchStep) run() {
-	b.members[0].begin()
-	workers := b.m.Pool().Threads()
-	b.tasks.spread(workers, func() []int { return b.groupBlocks(workers) })
-	if b.serial {
-		b.m.Serial(passWork*b.cost, len(b.tasks.order), b)
+	if b.n == 0 {
 		return
 	}
-	b.m.Run(passWork*b.cost, len(b.tasks.order), b)
+	b.members[0].begin()
+	before := b.tasks
+	b.tasks = b.m.Divide(b.cost, (b.n+clusterUnit-1)/clusterUnit, taskElems/clusterUnit)
+	if b.tasks != before {
+		b.parts = b.cut()
+	}
+	b.m.RunParts(&b.tasks, b)
 }
 
-// Run runs one task of one member.
+// cut returns the stretches of each task: those of a worker's tasks are ordered as spread orders chunks.
+func (b *batchStep) cut() (parts [][]stretch) {
+	tasks, workers := b.tasks.Tasks(), b.tasks.Workers()
+	var pieces []int
+	for _, s := range b.members {
+		pieces = append(pieces, (s.n+s.most()-1)/s.most())
+	}
+	var all []stretch
+	for _, c := range byPlace(pieces) {
+		s := b.members[c.tensor]
+		all = append(all, stretch{c.tensor, c.at * s.most(), min((c.at+1)*s.most(), s.n)})
+	}
+	for w, share := range b.split(all, workers) {
+		slices.SortFunc(share, func(a, b stretch) int { return cmp.Or(a.member-b.member, a.from-b.from) })
+		parts = append(parts, b.split(joined(share), (w+1)*tasks/workers-w*tasks/workers)...)
+	}
+	return parts
+}
+
+// split divides stretches into parts that are alike but for a unit.
+func (b *batchStep) split(list []stretch, n int) [][]stretch {
+	total, at, part := 0, 0, 0
+	for _, s := range list {
+		total += s.to - s.from
+	}
+	parts := make([][]stretch, n)
+	for _, s := range list {
+		for s.from < s.to {
+			end := total * (part + 1) / n
+			if end <= at && part < n-1 {
+				part++
+				continue
+			}
+			unit := b.members[s.member].unit
+			next := min(s.to, s.from+(end-at+unit-1)/unit*unit)
+			parts[part] = append(parts[part], stretch{s.member, s.from, next})
+			s.from, at = next, at+next-s.from
+		}
+	}
+	return parts
+}
+
+// joined joins stretches that follow each other.
+func joined(list []stretch) (long []stretch) {
+	for _, s := range list {
+		if k := len(long) - 1; k >= 0 && long[k].member == s.member && long[k].to == s.from {
+			long[k].to = s.to
+			continue
+		}
+		long = append(long, s)
+	}
+	return long
+}
+
+// Run runs one task.
 func (b *batchStep) Run(worker, task int) {
-	c := b.tasks.order[task]
-	b.members[c.tensor].Run(worker, c.at)
+	for _, s := range b.parts[task] {
+		b.members[s.member].over(worker, s.from, s.to)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"ampc/runtime"
@@ -142,6 +143,54 @@ func TestSpread(t *testing.T) {
 			}
 			if len(order) != want || len(seen) != want {
 				t.Errorf("%v: %d chunks, want %d", chunks, len(order), want)
+			}
+		}
+	}
+}
+
+// TestBatchParts holds that the tasks of a batch have every element once, as many as others have but for a unit, and that a worker's
+// tasks go from tensor to tensor.
+func TestBatchParts(t *testing.T) {
+	for _, sizes := range [][]int{{1}, {70000}, {100000, 3, 64, 700, 300001, 1}, {2000, 2000, 2000}, {600 * 512, 512, 1 << 20, 512, 5120, 10}} {
+		for _, workers := range []int{1, 2, 3, 7, 64} {
+			b := &batchStep{}
+			for i, n := range sizes {
+				b.members, b.n = append(b.members, &clusterStep{n: n, unit: clusterUnit << (i % 2)}), b.n+n
+			}
+			b.m = kern.NewPlanner(kern.Paths()[0], workers, nil)
+			b.tasks = b.m.Divide(1000*b.n, (b.n+clusterUnit-1)/clusterUnit, taskElems/clusterUnit)
+			parts, seen, once := b.cut(), make([]int, len(sizes)), map[stretch]bool{}
+			if len(parts) != b.tasks.Tasks() {
+				t.Fatalf("%v: %d parts of %d tasks", sizes, len(parts), b.tasks.Tasks())
+			}
+			for w := range b.tasks.Workers() {
+				last := stretch{}
+				for _, part := range shareOf(parts, w, b.tasks.Workers()) {
+					n := 0
+					for _, s := range part {
+						if s.from >= s.to || s.member < last.member || s.member == last.member && s.from < last.to {
+							t.Errorf("%v: worker %d of %d goes from %v to %v", sizes, w, workers, last, s)
+						}
+						if s.from%b.members[s.member].unit > 0 {
+							t.Errorf("%v: %v does not begin with a unit", sizes, s)
+						}
+						n, last = n+s.to-s.from, s
+						for at := s.from; at < s.to; at += clusterUnit {
+							once[stretch{s.member, at, min(at+clusterUnit, s.to)}] = true
+						}
+						seen[s.member] += s.to - s.from
+					}
+					if even := float64(b.n) / float64(len(parts)); float64(n) > even+4*clusterUnit {
+						t.Errorf("%v: a task of worker %d of %d has %d elements, %.0f are even", sizes, w, workers, n, even)
+					}
+				}
+			}
+			units := 0
+			for _, n := range sizes {
+				units += (n + clusterUnit - 1) / clusterUnit
+			}
+			if !slices.Equal(seen, sizes) || len(once) != units {
+				t.Errorf("%v on %d workers: elements %v, %d units, want %d", sizes, workers, seen, len(once), units)
 			}
 		}
 	}

@@ -16,9 +16,12 @@ import (
 // block fit in the L1 cache.
 const blockLen = 512
 
-// minParallelWork is the number of elements times instructions below which waking workers costs
-// more than it saves.
-const minParallelWork = 1 << 17
+// Tasks of clusters are whole units of so many elements, a whole number of vectors and of cache lines, and have at most
+// taskElems.
+const (
+	clusterUnit = 64
+	taskElems   = 1 << 14
+)
 
 // passWork is the work of an instruction for an element, see kern.Machine.Run.
 const passWork = 8
@@ -57,21 +60,24 @@ type clusterStep struct {
 	formula *formula       // replaces ops where package kern has a kernel for the whole formula
 	shared  registerFile   // uniform registers, read by all workers
 	work    []registerFile // other registers, per worker
-	cost    int            // elements times instructions
-	serial  bool
-	count   int // number of blocks
-	per     int // blocks in one task
+	cost    int            // of all elements, see kern.Machine.Run
+	unit    int            // elements of which tasks have a whole number
+	tasks   kern.Parts
 }
 
-// Run runs one task, which is a sequence of blocks.
+// Run runs one task, which is a sequence of units.
 func (g *clusterStep) Run(worker, task int) {
+	lo, hi := g.tasks.Of(task)
+	g.over(worker, lo*g.unit, min(hi*g.unit, g.n))
+}
+
+// over computes elements [start,end).
+func (g *clusterStep) over(worker, start, end int) {
 	if f := g.formula; f != nil {
-		start := task * g.block
-		f.task(g.m, worker, start, min(g.block, g.n-start))
+		f.task(g.m, worker, start, end-start)
 		return
 	}
-	start := task * g.per * g.block
-	g.span(&g.work[worker], start, min(g.per*g.block, g.n-start))
+	g.span(&g.work[worker], start, end-start)
 }
 
 // span runs the instructions for n elements from start on.
@@ -89,14 +95,12 @@ func (g *clusterStep) run() {
 		return
 	}
 	g.begin()
-	g.groupBlocks(g.m.Pool().Threads())
-	tasks := g.tasks()
-	if g.serial {
-		g.m.Serial(passWork*g.cost, tasks, g)
-		return
-	}
-	g.m.Run(passWork*g.cost, tasks, g)
+	g.tasks = g.m.Divide(g.cost, (g.n+g.unit-1)/g.unit, g.most()/g.unit)
+	g.m.RunParts(&g.tasks, g)
 }
+
+// most is how many elements a task has at most.
+func (g *clusterStep) most() int { return max(taskElems, g.unit) }
 
 // begin computes the uniform registers.
 func (g *clusterStep) begin() {
@@ -107,15 +111,6 @@ func (g *clusterStep) begin() {
 		g.formula.begin(&g.shared)
 	}
 }
-
-// groupBlocks makes tasks for so many workers. Kernels of formulas have a task for each block.
-func (g *clusterStep) groupBlocks(workers int) {
-	if g.formula == nil {
-		g.per = max(1, g.count/(16*workers))
-	}
-}
-
-func (g *clusterStep) tasks() int { return (g.count + g.per - 1) / g.per }
 
 // cluster compiles a fused cluster into one kernel if package kern has a kernel for its formula.
 // Otherwise registers are assigned to slots, and a slot is reused after the last reader has run.
@@ -142,7 +137,7 @@ func elements(g *lower.Cluster) int {
 // compiler analyses the cluster.
 func (e *exec) compiler(g *lower.Cluster, most int) *clusterCompiler {
 	c := &clusterCompiler{e: e, g: g, path: e.machine().Path, most: most, step: &clusterStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
-	c.step.block = min(blockLen, max(most, 1))
+	c.step.block, c.step.unit = min(blockLen, max(most, 1)), clusterUnit
 	c.step.wide = c.step.block
 	c.shape, c.strides = coalesce(g)
 	c.analyse()
@@ -361,7 +356,7 @@ func (c *clusterCompiler) release(r int) {
 	}
 }
 
-// divide requests memory for the registers and splits the work into tasks.
+// divide requests memory for the registers and says what the work costs.
 func (c *clusterCompiler) divide() {
 	s, blank := c.step, c.blank
 	s.shared.grow(c.uslots)
@@ -373,9 +368,7 @@ func (c *clusterCompiler) divide() {
 	for _, f := range c.fill {
 		f()
 	}
-	s.count = (s.n + s.block - 1) / s.block
-	s.per, s.cost = 1, s.n*(len(c.g.Code)+2)
-	s.serial = s.cost < minParallelWork
+	s.cost = passWork * s.n * (len(c.g.Code) + 2)
 	if s.formula != nil {
 		return
 	}

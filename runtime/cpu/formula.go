@@ -44,8 +44,6 @@ const (
 	leastComposed = 64
 	// streamingBytes is the size from which a result does not stay in any cache until it is read.
 	streamingBytes = 32 << 20
-	// formulaChunk is the number of elements that a task computes.
-	formulaChunk = 1 << 14
 )
 
 // fuse gives the step the kernel of its cluster's formula, which is composed now, or has been for
@@ -81,9 +79,8 @@ func (c *clusterCompiler) fuse() bool {
 		f.own = perWorker(&c.e.scratch, func() []kern.Buf { return make([]kern.Buf, len(f.bufs)) })
 	}
 	f.streaming = f.block < 0 && f.row == 0 && c.canStream(f) && f.run.Streams()
-	c.step.block = formulaChunk
 	if f.streaming {
-		c.step.block = kern.StreamBlock
+		c.step.unit = kern.StreamBlock
 	}
 	return true
 }

@@ -291,19 +291,27 @@ func (c *call) parallel(n, work int, f func(worker, i int)) func() {
 	return func() { m.Run(elementWork*n*work, n, r) }
 }
 
-// chunked is region for pieces of at most size of n elements.
+// chunked is region for pieces of some elements.
 type chunked struct {
-	n, size int
-	f       func(worker, lo, hi int)
+	tasks kern.Parts
+	f     func(worker, lo, hi int)
 }
 
-func (r *chunked) Run(worker, i int) { r.f(worker, i*r.size, min((i+1)*r.size, r.n)) }
+func (r *chunked) Run(worker, i int) {
+	lo, hi := r.tasks.Of(i)
+	r.f(worker, lo, hi)
+}
 
-// chunks splits n elements, each of the given work, into pieces of at most size elements. f gets
-// the bounds of each piece.
+// chunks splits n elements, each of the given work, into pieces of at most size elements, whose number depends on that
+// of the workers. f gets the bounds of each piece.
 func (c *call) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
-	r, m := &chunked{n, size, f}, c.m
-	return func() { m.Run(elementWork*n*work, (n+size-1)/size, r) }
+	r, m := &chunked{f: f}, c.m
+	return func() {
+		if n > 0 {
+			r.tasks = m.Divide(elementWork*n*work, n, size)
+			m.RunParts(&r.tasks, r)
+		}
+	}
 }
 
 // scratch gives every worker n floats of temporary memory for this step.

@@ -80,7 +80,8 @@ func pairLoss(make1 func(*call) func(x, t float64) float64) binder {
 		n := x.len()
 		xs, ts := c.scratch(lossChunk), c.scratch(lossChunk)
 		part := make([]float64, (n+lossChunk-1)/lossChunk)
-		run := c.chunks(n, lossChunk, 8, func(w, lo, hi int) {
+		run := c.parallel(len(part), 8*min(n, lossChunk), func(w, i int) {
+			lo, hi := i*lossChunk, min((i+1)*lossChunk, n)
 			a, b := xs[w][:hi-lo], ts[w][:hi-lo]
 			c.m.Load(a, x.buf().From(lo))
 			c.m.Load(b, t.buf().From(lo))
@@ -88,7 +89,7 @@ func pairLoss(make1 func(*call) func(x, t float64) float64) binder {
 			for i := range a {
 				sum += term(float64(a[i]), float64(b[i]))
 			}
-			part[lo/lossChunk] = sum
+			part[i] = sum
 		})
 		count := n
 		if c.Op == ir.OpKLDiv { // targets are distributions along the last dimension
