@@ -29,21 +29,29 @@ type Attention struct {
 // must not depend on anything else.
 const attnKeys = 128
 
-// attnQueries is the approximate number of queries of a task of the forward pass, gradQueries that of a block of the
-// backward pass.
+// attnQueries is the approximate number of queries of a block of the forward pass, gradQueries that of a block of the
+// backward pass. Blocks are smaller where there are too few for the workers, down to a tile of queries or to leastKeys keys.
 const (
 	attnQueries = 128
 	gradQueries = 64
+	leastKeys   = 32
 )
 
-// attnTask is an attention in progress. A task is some blocks of queries, or of keys, of one head, or all of a key head. Blocks
-// are the same ones however many a task has.
+// attnTask is an attention in progress. A task is some blocks of queries, or of keys, of one head, or all of a key head. What is
+// computed of a query, or of a key, does not depend on its block.
 type attnTask struct {
+	attnPlan
 	m      *Machine
 	a      Attention
-	mode   attnMode
-	part   Division
 	stairs []float32 // p.queries zeros, then p.queries ones: the pattern by which a softFunc hides keys
+}
+
+// attnPlan is how the work of a mode is divided.
+type attnPlan struct {
+	mode  attnMode
+	block int // queries, or keys
+	box   box
+	part  Division
 }
 
 // attnMode is what tasks compute.
@@ -59,58 +67,87 @@ const (
 // Attention computes Y and, if present, LSE.
 func (m *Machine) Attention(a *Attention) {
 	t := m.attention(a)
-	t.run(attnForward)
+	t.run(t.plan(attnForward))
 }
 
 // AttentionGrad computes GradQ, GradK and GradV from Q, K, V, Y, LSE and DY. Where there are too few key heads for the workers,
 // the gradients of queries are computed apart from those of keys, which takes seven products of each block in place of five.
 func (m *Machine) AttentionGrad(a *Attention) {
 	t := m.attention(a)
-	workers := m.pool.share()
-	if whole := m.divide(t.box(attnGradAll), workers); workers > 1 && min(a.S, a.T) > 0 {
-		keys, queries := m.divide(t.box(attnGradKeys), workers), m.divide(t.box(attnGradQueries), workers)
-		if keys.Time+queries.Time < whole.Time-whole.Time/16 {
-			t.run(attnGradKeys)
-			t.run(attnGradQueries)
+	whole := t.plan(attnGradAll)
+	if m.pool.share() > 1 && min(a.S, a.T) > 0 {
+		keys, queries := t.plan(attnGradKeys), t.plan(attnGradQueries)
+		if keys.part.Time+queries.part.Time < whole.part.Time-whole.part.Time/16 {
+			t.run(keys)
+			t.run(queries)
 			return
 		}
 	}
-	t.run(attnGradAll)
+	t.run(whole)
 }
 
-// run divides the work of a mode and runs it.
-func (t *attnTask) run(mode attnMode) {
-	b := t.box(mode)
-	if b.items*b.rows == 0 {
-		return
+// run runs the work of a mode.
+func (t *attnTask) run(p attnPlan) {
+	if p.box.items*p.box.rows > 0 {
+		t.attnPlan = p
+		t.m.runDivided(&p.box, p.part, t)
 	}
-	t.mode, t.part = mode, t.m.divide(b, t.m.pool.share())
-	t.m.runDivided(&b, t.part, t)
+}
+
+// plan divides the work of a mode: into smaller blocks only where that is clearly faster.
+func (t *attnTask) plan(mode attnMode) attnPlan {
+	workers, size, least := t.m.pool.share(), 1, 1
+	switch mode {
+	case attnForward:
+		size, least = t.m.blockOf(attnQueries), t.m.queries
+	case attnGradKeys:
+		size, least = attnKeys, roundUp(leastKeys, t.m.stairRows)
+	case attnGradQueries:
+		size, least = t.m.blockOf(gradQueries), t.m.queries
+	}
+	best := t.planOf(mode, size, workers)
+	for size%(2*least) == 0 && workers > 1 {
+		size /= 2
+		if p := t.planOf(mode, size, workers); p.part.Time < best.part.Time-best.part.Time/16 {
+			best = p
+		}
+	}
+	return best
+}
+
+// planOf divides the work of a mode into blocks of that size.
+func (t *attnTask) planOf(mode attnMode, block, workers int) attnPlan {
+	p := attnPlan{mode: mode, block: block}
+	p.box = t.box(&p)
+	if p.box.items*p.box.rows > 0 {
+		p.part = t.m.divide(p.box, workers)
+	}
+	return p
 }
 
 // softCost is what a score costs beside the products.
 const softCost = 1 << 6
 
 // box is the work of a mode. A task copies the keys, or queries, that its blocks meet.
-func (t *attnTask) box(mode attnMode) box {
+func (t *attnTask) box(p *attnPlan) box {
 	a, group := &t.a, max(1, t.a.Heads/max(1, t.a.KVHeads))
 	b := box{items: a.Batch * a.KVHeads, rows: 1, cols: 1, task: taskCost}
 	width, scores := a.D+a.DV, a.S*a.T
 	if a.Causal {
 		scores /= 2
 	}
-	switch mode {
+	switch p.mode {
 	case attnForward:
-		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, t.m.blockOf(attnQueries))
+		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, p.block)
 		b.cell = scores*(2*width+softCost)/max(1, b.rows) + packCost*a.T*width
 	case attnGradAll:
 		b.cell = group*scores*(6*a.D+4*a.DV+2*softCost) + packCost*a.T*width
 	case attnGradKeys:
-		b.rows = t.units(a.T, attnKeys)
+		b.rows = t.units(a.T, p.block)
 		b.cell = group * scores * (4*width + 2*softCost) / max(1, b.rows)
 		b.task += 4 * packCost * group * a.S * width
 	case attnGradQueries:
-		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, t.m.blockOf(gradQueries))
+		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, p.block)
 		b.cell = scores * (4*a.D + 2*a.DV + 2*softCost) / max(1, b.rows)
 		b.task += packCost * a.T * width
 	}
@@ -128,7 +165,8 @@ func (t *attnTask) units(n, block int) int {
 }
 
 // ranges are the queries, or keys, of n, that the units of part i of a head are.
-func (t *attnTask) ranges(i, n, block int) (list [2][2]int) {
+func (t *attnTask) ranges(i, n int) (list [2][2]int) {
+	block := t.block
 	units, blocks := t.units(n, block), ceilDiv(n, block)
 	u0, u1 := bound(i, t.part.rows, units), bound(i+1, t.part.rows, units)
 	list[0] = [2]int{u0 * block, min(u1*block, n)}
@@ -167,7 +205,7 @@ func (t *attnTask) Run(worker, i int) {
 		return
 	case attnGradKeys:
 		x.b = item / t.a.KVHeads
-		for _, r := range t.ranges(i, t.a.T, attnKeys) {
+		for _, r := range t.ranges(i, t.a.T) {
 			x.gradKeys(item%t.a.KVHeads, r[0], r[1])
 		}
 		return
@@ -176,17 +214,13 @@ func (t *attnTask) Run(worker, i int) {
 	if t.mode == attnForward && i == t.part.rows-1 {
 		x.headComes((item+1)/t.a.Heads, (item+1)%t.a.Heads)
 	}
-	block := t.m.blockOf(attnQueries)
-	if t.mode == attnGradQueries {
-		block = t.m.blockOf(gradQueries)
-	}
-	for _, r := range t.ranges(i, t.a.S, block) {
+	for _, r := range t.ranges(i, t.a.S) {
 		if t.mode == attnGradQueries {
 			x.gradQueries(r[0], r[1])
 			continue
 		}
-		for q := r[0]; q < r[1]; q += block {
-			x.forward(q, min(block, r[1]-q))
+		for q := r[0]; q < r[1]; q += t.block {
+			x.forward(q, min(t.block, r[1]-q))
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (x *attnHead) gradQueries(q0, q1 int) {
 func (x *attnHead) startGrad(kv, k0, k1 int, ofKeys, ofQueries bool) *attnGrad {
 	a, mem, n := &x.t.a, x.mem, k1-k0
 	g := &mem.grad
-	*g = attnGrad{attnHead: x, ld: x.p.blockOf(gradQueries), k0: k0, k1: k1, ofKeys: ofKeys, ofQueries: ofQueries}
+	*g = attnGrad{attnHead: x, ld: x.gradBlock(), k0: k0, k1: k1, ofKeys: ofKeys, ofQueries: ofQueries}
 	g.k = x.contiguousRows(&a.K, &mem.k, kv, k0, n, a.D, false)
 	if ofKeys {
 		g.startKeys(kv)
@@ -44,6 +44,14 @@ func (x *attnHead) startGrad(kv, k0, k1 int, ofKeys, ofQueries bool) *attnGrad {
 		}
 	}
 	return g
+}
+
+// gradBlock is how many queries are processed at a time.
+func (x *attnHead) gradBlock() int {
+	if x.t.mode == attnGradQueries {
+		return x.t.block
+	}
+	return x.p.blockOf(gradQueries)
 }
 
 // startKeys prepares the sums of the gradients of keys and values. If one block has all queries, products store them.
@@ -195,6 +203,9 @@ func (g *attnGrad) sideBySide(v *View, mem *floats, width int) (rows rowPanels, 
 	}
 	return g.inColumns(v, mem, g.q, g.h, width), false
 }
+
+// keys is the number of keys among [k, k+attnKeys) that are processed and that query q sees.
+func (g *attnGrad) keys(q, k int) int { return min(g.attnHead.keys(q, k), g.k1-k) }
 
 // seen is the number of keys, from k on, that the last query of the tile at query q+at sees.
 func (g *attnGrad) seen(at, k int) int { return g.keys(g.q+min(at+g.p.queries, g.h)-1, k) }

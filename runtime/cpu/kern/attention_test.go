@@ -170,11 +170,12 @@ func TestAttentionVNNI(t *testing.T) {
 	}
 }
 
-// TestAttentionDivided: gradients have the same bits whether tasks are heads, or blocks of keys and of queries.
+// TestAttentionDivided: results and gradients have the same bits whether tasks are heads, or large or small blocks of keys and of
+// queries, also beside elements that are not finite and subnormal ones.
 func TestAttentionDivided(t *testing.T) {
 	for _, p := range Paths() {
-		one, many := New(p, 1), New(p, 24)
-		d, apart := newDice(14), 0
+		one, machines := New(p, 1), []*Machine{New(p, 24), New(p, 100)}
+		d, apart, smaller := newDice(14), 0, [3]int{}
 		for round := range rounds(8) {
 			a := &Attention{Batch: 1, KVHeads: 2, Heads: 2 + 2*(round%2), S: 200 + d.IntN(200), T: 300 + d.IntN(200), D: 32, DV: 64, Scale: 0.3, Causal: round%4 < 3}
 			a.Offset = a.T - a.S
@@ -183,22 +184,39 @@ func TestAttentionDivided(t *testing.T) {
 			a.Y, a.DY = d.view(F32, 1, a.Heads, a.S, a.DV), d.view(typ, 1, a.Heads, a.S, a.DV)
 			a.GradQ, a.GradK, a.GradV = a.Q, a.K, a.V
 			a.LSE = make([]float32, a.Heads*a.S)
+			if round%3 > 0 {
+				row := 100 + d.IntN(100)
+				a.K.Buf.set(row*a.D, 1e-39)
+				a.DY.Buf.set(row*a.DV, []float32{float32(math.Inf(1)), 1e-40}[round/3%2])
+			}
 			run := func(m *Machine) (all []byte) {
 				for _, g := range []*View{&a.GradQ, &a.GradK, &a.GradV, &a.Y} {
 					g.Buf = zeros(F32, g.Len())
 				}
 				m.Attention(a)
+				smaller[0] += flag(m.attn.block < p.blockOf(attnQueries))
 				m.AttentionGrad(a)
-				return slices.Concat(a.Y.Data, a.GradQ.Data, a.GradK.Data, a.GradV.Data)
+				return slices.Concat(a.Y.Data, Floats(a.LSE).Data, a.GradQ.Data, a.GradK.Data, a.GradV.Data)
 			}
-			if !slices.Equal(run(one), run(many)) {
-				t.Errorf("%s: round %d: the bits depend on the workers", p.Name(), round)
+			want := run(one)
+			for _, m := range machines {
+				if !slices.Equal(run(m), want) {
+					t.Errorf("%s: round %d: the bits depend on the workers", p.Name(), round)
+				}
+				apart += flag(m.attn.mode == attnGradQueries)
+				smaller[1] += flag(m.attn.mode == attnGradQueries && m.attn.block < p.blockOf(gradQueries))
+				smaller[2] += flag(m.attn.plan(attnGradKeys).block < attnKeys)
 			}
-			apart += flag(many.attn.mode == attnGradQueries)
 		}
 		one.Close()
-		if many.Close(); apart == 0 {
+		for _, m := range machines {
+			m.Close()
+		}
+		if apart == 0 {
 			t.Errorf("%s: gradients of queries and keys were never apart", p.Name())
+		}
+		if smaller[0] == 0 || p.blockOf(gradQueries) > p.queries && smaller[1] == 0 || attnKeys%(2*roundUp(leastKeys, p.stairRows)) == 0 && smaller[2] == 0 {
+			t.Errorf("%s: blocks of queries, of their gradients and of keys were smaller %v times", p.Name(), smaller)
 		}
 	}
 }
