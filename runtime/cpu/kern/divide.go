@@ -143,12 +143,35 @@ type offer struct {
 // mostFiner is how many panels more than necessary are tried.
 const mostFiner = 12
 
-// evenPanels calls try with a number of panels of n rows, last with the chosen one: the least, unless that leaves workers idle for
-// more than a tenth of the time. Then it is the fastest that keeps them busy among those that are nearly as fast as any.
-func evenPanels(least, n int, try func(panels int) offer) {
-	first := try(least)
-	if first.workers == 1 || first.balance >= balanced {
+// evenPanels calls try with a number of panels of n rows, last with the chosen one: the least, unless that leaves workers idle,
+// which b, the work with the least panels, is divided among. Then it is the fastest that keeps its workers busy among those that are
+// nearly as fast as any. The machine remembers it.
+func (m *Machine) evenPanels(b box, n, workers int, try func(panels int) offer) {
+	least := b.rows
+	if workers == 1 {
+		try(least)
 		return
+	}
+	key := boxOf{b, workers}
+	if p, ok := m.panels[key]; ok {
+		try(p)
+		return
+	}
+	if len(m.panels) >= mostDivided {
+		clear(m.panels)
+	}
+	p := chosenPanels(least, n, workers, try)
+	m.panels[key] = p
+	try(p)
+}
+
+// chosenPanels is the number of panels that evenPanels chooses. More than the least are tried if that leaves workers idle for more than
+// a tenth of the time, or does not take them all; in place of some that are balanced they must be clearly faster.
+func chosenPanels(least, n, workers int, try func(panels int) offer) int {
+	first := try(least)
+	even := first.balance >= balanced
+	if first.workers == 1 || even && first.workers == workers {
+		return least
 	}
 	var all [mostFiner + 1]offer
 	list, time := append(all[:0], first), first.time
@@ -156,13 +179,16 @@ func evenPanels(least, n int, try func(panels int) offer) {
 		o := try(p)
 		list, time = append(list, o), min(time, o.time)
 	}
+	if even && time > first.time-first.time/16 {
+		return least
+	}
 	best := offer{}
 	for _, o := range list {
 		if o.time <= time+int(fastEnough*float64(time)) && (best.panels == 0 || o.better(&best)) {
 			best = o
 		}
 	}
-	try(best.panels)
+	return best.panels
 }
 
 // better reports whether o is balanced and faster than b, or b is not balanced and o more.

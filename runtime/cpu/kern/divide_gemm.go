@@ -79,7 +79,7 @@ func (t *gemmTask) divide(workers int) {
 		t.dividePanels(workers, t.panels)
 		return
 	}
-	evenPanels(t.panels, t.rows, func(panels int) offer { return t.dividePanels(workers, panels) })
+	t.m.evenPanels(t.box([2]bool{}), t.rows, workers, func(panels int) offer { return t.dividePanels(workers, panels) })
 }
 
 // dividePanels chooses the division for so many panels of rows.

@@ -9,6 +9,7 @@ type Machine struct {
 	worker []*worker // nil: it has not run yet
 
 	divided map[boxOf]Division
+	panels  map[boxOf]int             // see evenPanels
 	plans   func(box, Division, Task) // sees each region instead of workers; nil: regions run
 
 	gemm        gemmTask
@@ -107,7 +108,7 @@ func (m *Machine) Fork() *Machine { return newMachine(m.Path, m.pool.fork()) }
 
 func newMachine(p *Path, pool *Pool) *Machine {
 	m := &Machine{Path: p, pool: pool}
-	m.divided = map[boxOf]Division{}
+	m.divided, m.panels = map[boxOf]Division{}, map[boxOf]int{}
 	m.worker = make([]*worker, pool.Most())
 	m.prepare()
 	for i := range m.conv.table {

@@ -208,10 +208,10 @@ func (t *winoTask) plan() {
 		t.part = t.m.divide(t.box(), t.m.pool.share())
 		return offer{panels, t.part.Time, t.part.Workers, t.part.balance()}
 	}
-	if least := ceilDiv(t.rows, t.m.mr); t.c.Fixed.Weights != nil { // may be transformed already
-		try(least)
+	if t.panels = ceilDiv(t.rows, t.m.mr); t.c.Fixed.Weights != nil { // may be transformed already
+		try(t.panels)
 	} else {
-		evenPanels(least, t.rows, try)
+		t.m.evenPanels(t.box(), t.rows, t.m.pool.share(), try)
 	}
 }
 
