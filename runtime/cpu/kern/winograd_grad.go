@@ -18,9 +18,10 @@ type winoGrad struct {
 	tiles  [2]int // rows and columns of tiles of an image
 	block  int    // tile rows of a block, at most
 	chain  int    // tile rows whose products are added up one by one, see sumDepth
-	group  int    // tile rows that a task transforms
+	group  int    // tile rows that a task transforms, at most
 	row    int    // first tile row of the block
 	rows   int    // number of tile rows of the block
+	part   Division
 
 	v, y  floats
 	sum   []float32
@@ -97,28 +98,53 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t.sum = m.winoMem.get(t.dy.panels * points * t.sumPoint())
 	for t.row = 0; t.row < all; t.row = m.next(t.row, t.block, all) {
 		t.rows = min(t.block, all-t.row)
-		n, tasks := t.rows*t.tiles[1], ceilDiv(t.rows, t.group)
-		t.mode = winoImageMode
-		m.run(8*points*n*t.x.lanes, tasks, t)
-		t.mode = winoGradientMode
-		m.run(8*points*n*c.K, tasks, t)
-		t.mode = winoSumMode
-		m.run(2*points*n*t.x.lanes*c.K, points*t.dy.panels, t)
+		t.run(winoImageMode, t.bands(t.x.lanes))
+		t.run(winoGradientMode, t.bands(c.K))
+		t.run(winoSumMode, t.results(points, 2*t.rows*t.tiles[1], t.rows*t.tiles[1]*packCost/4))
 	}
-	t.mode = winoTapsMode
-	m.run(8*points*t.x.lanes*c.K, t.dy.panels, t)
+	taps := t.results(1, 8*points, 0)
+	if t.x.deep > 1 || t.cubes { // slices of a filter are stored together
+		taps.cols, taps.cell = 1, taps.cell*taps.cols
+	}
+	t.run(winoTapsMode, taps)
 }
 
-// Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
+// bands are the tile rows of a block, whose pixels have so many lanes. A task reads some rows of pixels that others read, too.
+func (t *winoGrad) bands(lanes int) box {
+	work := 8 * t.sets * winoPoints * t.tiles[1] * lanes
+	return box{items: 1, rows: t.rows, cols: 1, mostRows: t.group, cell: work, task: taskCost + work/4}
+}
+
+// results are panels of output by panels of input channels, for so much work of an element, and as much to read what it is computed from.
+func (t *winoGrad) results(items, work, reading int) box {
+	h := ceilDiv(t.c.K, t.dy.panels)
+	return box{items: items, rows: t.dy.panels, cols: t.x.panels, cell: work * h * t.m.nr, row: reading * h, col: reading * t.m.nr, task: taskCost}
+}
+
+// run divides the work of a mode and runs it.
+func (t *winoGrad) run(mode winoGradMode, b box) {
+	t.mode, t.part = mode, t.m.divide(b, t.m.pool.share())
+	t.m.runDivided(&b, t.part, t)
+}
+
+// Run is the task of some tile rows, of panels of one point, or of panels of the result.
 func (t *winoGrad) Run(worker, i int) {
-	w := t.m.worker[worker]
-	switch t.mode {
-	case winoImageMode, winoGradientMode:
-		t.eachBand(w, i*t.group, min(t.rows, (i+1)*t.group))
-	case winoSumMode:
-		t.products(i/t.dy.panels, i%t.dy.panels)
-	default:
-		t.taps(w, i)
+	w, d := t.m.worker[worker], &t.part
+	item, r, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
+	if t.mode == winoImageMode || t.mode == winoGradientMode {
+		t.eachBand(w, bound(r, d.rows, t.rows), bound(r+1, d.rows, t.rows))
+		return
+	}
+	b0, b1 := bound(c, d.cols, t.x.panels), bound(c+1, d.cols, t.x.panels)
+	end := bound(r+1, d.rows, t.dy.panels)
+	for p := bound(r, d.rows, t.dy.panels); p < end; p = t.m.next(p, 1, end) {
+		if t.mode == winoSumMode {
+			t.products(item, p, b0, b1)
+		} else if d.cols > 1 {
+			t.taps(w, p, b0, b1)
+		} else {
+			t.taps(w, p, 0, t.x.panels)
+		}
 	}
 }
 
@@ -246,13 +272,14 @@ func (m *Machine) pixelRow(w *worker, g *grid, channels int, dst []float32, px, 
 // sumPoint is the distance of points of a panel of sums: blocks of mr x nr.
 func (t *winoGrad) sumPoint() int { return t.x.panels*t.m.mr*t.m.nr + 16 }
 
-// products adds a block's products of one point for a panel of output channels. Chains do not depend on the blocks.
-func (t *winoGrad) products(point, panel int) {
+// products adds a block's products of one point for a panel of output channels and panels [b0,b1) of input channels. Chains do not
+// depend on the blocks.
+func (t *winoGrad) products(point, panel, b0, b1 int) {
 	p, points := t.m.Path, t.sets*winoPoints
 	r0, r1 := t.panel(panel)
 	a := t.y.s[(panel*points+point)*t.dy.point:]
 	sum := t.sum[(panel*points+point)*t.sumPoint():]
-	for b := range t.x.panels {
+	for b := b0; b < b1; b++ {
 		cols, v := p.width(min(p.nr, t.x.lanes-b*p.nr)), t.v.s[(b*points+point)*t.x.point:]
 		for row := 0; row < t.rows; row += t.chain {
 			n, at := min(t.chain, t.rows-row)*t.tiles[1], row*t.tiles[1]
@@ -261,11 +288,11 @@ func (t *winoGrad) products(point, panel int) {
 	}
 }
 
-// taps transforms the sums of a panel to taps and stores them.
-func (t *winoGrad) taps(w *worker, panel int) {
+// taps transforms the sums of a panel, for panels [b0,b1) of input channels, to taps and stores them.
+func (t *winoGrad) taps(w *worker, panel, b0, b1 int) {
 	m, point := t.m, t.sumPoint()
 	r0, r1 := t.panel(panel)
-	h, slice := r1-r0, t.x.panels*m.nr
+	h, slice := r1-r0, (b1-b0)*m.nr
 	sum := t.sum[panel*t.sets*winoPoints*point:][:t.sets*winoPoints*point]
 	slices, apart := 1, t.x.lanes/t.x.deep // transformed one by one; taps of slices in flat
 	if t.cubes {
@@ -275,36 +302,40 @@ func (t *winoGrad) taps(w *worker, panel int) {
 	row := slices * slice
 	flat := w.wino.planes.get(9*h*row + m.nr)
 	for k := range slices {
-		for ch := 0; ch < t.x.lanes; ch += m.vw {
+		for ch := b0 * m.nr; ch < min(b1*m.nr, t.x.lanes); ch += m.vw {
 			from := sum[k*winoPoints*point+ch/m.nr*m.mr*m.nr+ch%m.nr:]
-			m.wino.taps(h, m.vw, &flat[k*slice+ch], row, h*row, &from[0], m.nr, 4*point, point, 2*point)
+			m.wino.taps(h, m.vw, &flat[k*slice+ch-b0*m.nr], row, h*row, &from[0], m.nr, 4*point, point, 2*point)
 		}
 	}
+	c0, c1 := min(b0*m.nr, t.c.C), min(b1*m.nr, t.c.C)
 	for i := range h {
-		m.storeTaps(w, t.c, r0+i, flat[i*row:], h*row, apart)
+		m.storeTaps(w, t.c, r0+i, c0, c1, flat[i*row:], h*row, apart)
 	}
 }
 
-// storeTaps stores the weights of output channel k, whose taps of a slice lie tap elements apart, those of slices apart, in
-// their order.
-func (m *Machine) storeTaps(w *worker, c *Conv, k int, flat []float32, tap, apart int) {
-	deep := c.Kernel[0]
+// storeTaps stores channels [c0,c1) of the weights of output channel k, whose taps of a slice lie tap elements apart, those of slices
+// apart, in their order. All channels of filters of several slices are stored together.
+func (m *Machine) storeTaps(w *worker, c *Conv, k, c0, c1 int, flat []float32, tap, apart int) {
+	deep, n := c.Kernel[0], c1-c0
+	if n == 0 {
+		return
+	}
 	if c.Weights == OXI {
 		for i := range 9 * deep {
-			m.Store(c.W.From((9*deep*k+i)*c.C), flat[i%9*tap+i/9*apart:][:c.C])
+			m.Store(c.W.From((9*deep*k+i)*c.C+c0), flat[i%9*tap+i/9*apart:][:n])
 		}
 		return
 	}
-	row := w.row[0].get(9*c.C + m.vw)
+	row := w.row[0].get(9*n + m.vw)
 	if deep == 1 {
-		m.turnTaps(w, c, row, flat, tap)
-		m.Store(c.W.From(9*k*c.C), row[:9*c.C])
+		m.turnTaps(w, n, row, flat, tap)
+		m.Store(c.W.From(9*(k*c.C+c0)), row[:9*n])
 		return
 	}
-	all := w.row[1].get(9 * deep * c.C)
+	all := w.row[1].get(9 * deep * n)
 	for i := range deep {
-		m.turnTaps(w, c, row, flat[i*apart:], tap)
-		for ch := range c.C {
+		m.turnTaps(w, n, row, flat[i*apart:], tap)
+		for ch := range n {
 			copy(all[9*(ch*deep+i):][:9], row[9*ch:])
 		}
 	}
@@ -312,14 +343,14 @@ func (m *Machine) storeTaps(w *worker, c *Conv, k int, flat []float32, tap, apar
 }
 
 // turnTaps transposes taps by channels to channels by taps.
-func (m *Machine) turnTaps(w *worker, c *Conv, row, flat []float32, tap int) {
+func (m *Machine) turnTaps(w *worker, channels int, row, flat []float32, tap int) {
 	lanes := min(9, m.tw)
 	w.offs = getInts(&w.offs, m.tw)
 	for i := range lanes {
 		w.offs[i] = 4 * i * tap
 	}
-	m.trans[F32](c.C, lanes, &row[0], 9, bytes(&flat[0]), &w.offs[0])
+	m.trans[F32](channels, lanes, &row[0], 9, bytes(&flat[0]), &w.offs[0])
 	for i := lanes; i < 9; i++ {
-		scatter(row[i:], flat[i*tap:][:c.C], 9)
+		scatter(row[i:], flat[i*tap:][:channels], 9)
 	}
 }
