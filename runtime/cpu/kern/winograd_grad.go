@@ -156,7 +156,7 @@ func (t *winoGrad) eachBand(w *worker, r0, r1 int) {
 		if t.mode == winoImageMode {
 			t.imageBand(w, image, y, r, n)
 		} else {
-			t.gradientBand(w, image, y, r, n, r+n == r1)
+			t.gradientBand(w, image, y, r, n, r1-r-n)
 		}
 		r += n
 	}
@@ -180,8 +180,8 @@ func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 }
 
 // gradientBand is imageBand for the gradient, whose panels are as wide as tiles of the product are high. Whole vectors are
-// stored, into the next tile, except for the task's last tile, if that is here: the next one is another task's.
-func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
+// stored, into the next tiles, except where they are another task's: behind tile rows of the task follow.
+func (t *winoGrad) gradientBand(w *worker, image, y, r, n, behind int) {
 	s := &t.dy
 	padded, set, cols, px := t.pad(w, s, image, y, n)
 	if t.cubes {
@@ -189,13 +189,13 @@ func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
 	}
 	for p := range s.panels {
 		for k := range t.sets {
-			t.gradientPanel(p, k, padded[k*set:], cols, px, r, n, last)
+			t.gradientPanel(p, k, padded[k*set:], cols, px, r, n, behind)
 		}
 	}
 }
 
 // gradientPanel transforms a panel of gradients of padded images to a set of points.
-func (t *winoGrad) gradientPanel(p, set int, padded []float32, cols, px, r, n int, last bool) {
+func (t *winoGrad) gradientPanel(p, set int, padded []float32, cols, px, r, n, behind int) {
 	m, s, wide := t.m, &t.dy, t.tiles[1]
 	r0, r1 := t.panel(p)
 	h := r1 - r0
@@ -203,14 +203,14 @@ func (t *winoGrad) gradientPanel(p, set int, padded []float32, cols, px, r, n in
 	for i := range n {
 		count, at := wide, (r+i)*wide
 		from := padded[2*i*cols*px+r0:]
-		if last && i == n-1 {
-			count--
+		if spilling := ceilDiv(m.vw, h) - 1 - (n-1-i+behind)*wide; spilling > 0 { // tiles whose vectors reach beyond the task
+			count = max(0, wide-spilling)
 		}
 		if count > 0 {
 			m.wino.two(count, m.vw, &to[at*h], h, s.point, &from[0], 2*px, cols*px, px, 0)
 		}
 		if count < wide {
-			m.wino.two(1, h, &to[(at+count)*h], h, s.point, &from[2*count*px], 2*px, cols*px, px, 0)
+			m.wino.two(wide-count, h, &to[(at+count)*h], h, s.point, &from[2*count*px], 2*px, cols*px, px, 0)
 		}
 	}
 }

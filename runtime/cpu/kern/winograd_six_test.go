@@ -100,17 +100,19 @@ func TestSixError(t *testing.T) {
 // TestSixWorkers: results do not depend on how the work is cut.
 func TestSixWorkers(t *testing.T) {
 	onSix(t, func(t *testing.T, m *Machine) {
-		one, many := sixing(m.Path, 1), sixing(m.Path, 5)
+		one, many := sixing(m.Path, 1), []*Machine{sixing(m.Path, 5), sixing(m.Path, 60)}
 		defer one.Close()
-		defer many.Close()
-		d := newDice(13)
+		defer many[0].Close()
+		defer many[1].Close()
+		d, modes := newDice(13), map[sixGradMode]bool{}
 		for i := range rounds(12) {
 			c := sixConv(d, i)
 			c.N += 3
-			if i%3 == 0 { // several blocks of tiles
+			c.C += i % 2 * 70 // several panels
+			if i%3 == 0 {     // several blocks of tiles
 				c.N, c.In, c.Out, c.Pad = 6, [3]int{1, 37, 42}, [3]int{1, 37, 42}, [3]int{0, 1, 1}
 			}
-			c.X, c.W, c.Y = d.buf(BF16, c.N*c.C*volume(c.In)), d.buf(BF16, c.W.Len()), d.buf(BF16, c.N*c.K*volume(c.Out))
+			c.X, c.W, c.Y = d.buf(BF16, c.N*c.C*volume(c.In)), d.buf(BF16, 9*c.K*c.C), d.buf(BF16, c.N*c.K*volume(c.Out))
 			run := func(m *Machine) (list [][]float32) {
 				fwd, dx, dw := *c, *c, *c
 				fwd.Y, dx.X, dw.W = zeros(F32, c.Y.Len()), zeros(F32, c.X.Len()), zeros(F32, c.W.Len())
@@ -119,12 +121,21 @@ func TestSixWorkers(t *testing.T) {
 				m.ConvWeightGrad(&dw)
 				return append(list, fwd.Y.f32(), dx.X.f32(), dw.W.f32())
 			}
-			want, got := run(one), run(many)
-			for k := range want {
-				if !slices.Equal(want[k], got[k]) {
-					t.Fatalf("%v: result %d with 5 workers is not that of 1", c, k)
+			want := run(one)
+			for _, m := range many {
+				got := run(m)
+				for k := range want {
+					if !slices.Equal(want[k], got[k]) {
+						t.Fatalf("%v: result %d with %d workers is not that of 1", c, k, m.pool.Workers())
+					}
+				}
+				if m.sixGradRun.part.cols > 1 {
+					modes[m.sixGradRun.mode] = true
 				}
 			}
+		}
+		if !modes[sixWholeMode] || !modes[sixTapsMode] {
+			t.Errorf("modes whose input channels were divided: %v", modes)
 		}
 	})
 }

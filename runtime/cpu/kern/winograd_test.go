@@ -92,11 +92,13 @@ func (c *Conv) follows(t *testing.T, m *Machine, d dice, bias bool, grad Type) {
 func TestWinogradWorkers(t *testing.T) {
 	var wide [][][]float32 // of the first path
 	for _, p := range Paths() {
-		one, many := transforming(&Machine{Path: p, pool: startPool(1, Host{})}), transforming(&Machine{Path: blocksOfChain(p), pool: startPool(5, Host{})})
+		one, divided := transforming(&Machine{Path: p, pool: startPool(1, Host{})}), false
+		many := []*Machine{transforming(&Machine{Path: blocksOfChain(p), pool: startPool(5, Host{})}), transforming(&Machine{Path: p, pool: startPool(60, Host{})})}
 		d := newDice(10)
 		for i := range rounds(12) {
 			c := winoConv(d, i)
-			c.X, c.W, c.Y = d.buf(F16, c.X.Len()), d.buf(F32, c.W.Len()), zeros(F32, c.Y.Len())
+			c.C += i % 2 * 70 // several panels
+			c.X, c.W, c.Y = d.buf(F16, c.N*c.C*volume(c.In)), d.buf(F32, c.K*c.C*volume(c.Kernel)), zeros(F32, c.Y.Len())
 			grad := *c
 			grad.Y, grad.X, grad.W = d.buf(F32, c.Y.Len()), zeros(F32, c.X.Len()), c.W
 			weights := *c
@@ -107,21 +109,30 @@ func TestWinogradWorkers(t *testing.T) {
 				m.ConvWeightGrad(&weights)
 				return [][]float32{slices.Clone(c.Y.f32()), slices.Clone(grad.X.f32()), slices.Clone(weights.W.f32())}
 			}
-			want, got := run(one), run(many)
+			want := run(one)
 			if len(wide) == i {
 				wide = append(wide, want)
 			}
 			if p.lanes > 1 {
 				want = wide[i]
 			}
-			for k := range want {
-				if !slices.Equal(want[k], got[k]) {
-					t.Fatalf("%s: %v: result %d with 5 workers is not that of 1, or not that of %s", p.Name(), c, k, Paths()[0].Name())
+			for _, m := range many {
+				got := run(m)
+				for k := range want {
+					if !slices.Equal(want[k], got[k]) {
+						t.Fatalf("%s: %v: result %d with %d workers is not that of 1, or not that of %s", p.Name(), c, k, m.pool.Workers(), Paths()[0].Name())
+					}
 				}
+				divided = divided || m.winoGradRun.mode == winoTapsMode && m.winoGradRun.part.cols > 1
 			}
 		}
 		one.Close()
-		many.Close()
+		for _, m := range many {
+			m.Close()
+		}
+		if p.lanes > 1 && !divided {
+			t.Errorf("%s: no taps were divided along the input channels", p.Name())
+		}
 	}
 }
 
