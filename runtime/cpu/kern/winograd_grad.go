@@ -115,10 +115,11 @@ func (t *winoGrad) bands(lanes int) box {
 	return box{items: 1, rows: t.rows, cols: 1, mostRows: t.group, cell: work, task: taskCost + work/4}
 }
 
-// results are panels of output by panels of input channels, for so much work of an element, and as much to read what it is computed from.
+// results are panels of output by panels of input channels, for so much work of an element, and as much to read what it is computed
+// from. A task has one panel of output channels.
 func (t *winoGrad) results(items, work, reading int) box {
 	h := ceilDiv(t.c.K, t.dy.panels)
-	return box{items: items, rows: t.dy.panels, cols: t.x.panels, cell: work * h * t.m.nr, row: reading * h, col: reading * t.m.nr, task: taskCost}
+	return box{items: items, rows: t.dy.panels, cols: t.x.panels, mostRows: 1, cell: work * h * t.m.nr, row: reading * h, col: reading * t.m.nr, task: taskCost}
 }
 
 // run divides the work of a mode and runs it.
@@ -127,7 +128,7 @@ func (t *winoGrad) run(mode winoGradMode, b box) {
 	t.m.runDivided(&b, t.part, t)
 }
 
-// Run is the task of some tile rows, of panels of one point, or of panels of the result.
+// Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
 func (t *winoGrad) Run(worker, i int) {
 	w, d := t.m.worker[worker], &t.part
 	item, r, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
@@ -136,15 +137,13 @@ func (t *winoGrad) Run(worker, i int) {
 		return
 	}
 	b0, b1 := bound(c, d.cols, t.x.panels), bound(c+1, d.cols, t.x.panels)
-	end := bound(r+1, d.rows, t.dy.panels)
-	for p := bound(r, d.rows, t.dy.panels); p < end; p = t.m.next(p, 1, end) {
-		if t.mode == winoSumMode {
-			t.products(item, p, b0, b1)
-		} else if d.cols > 1 {
-			t.taps(w, p, b0, b1)
-		} else {
-			t.taps(w, p, 0, t.x.panels)
-		}
+	switch {
+	case t.mode == winoSumMode:
+		t.products(item, r, b0, b1)
+	case d.cols == 1:
+		t.taps(w, r, 0, t.x.panels)
+	default:
+		t.taps(w, r, b0, b1)
 	}
 }
 

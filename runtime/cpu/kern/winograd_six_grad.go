@@ -105,10 +105,10 @@ func (t *sixGrad) sums(n int) box {
 }
 
 // results are panels of output by panels of input channels, for so much work of an element, and as much to read what it is computed
-// from.
+// from. A task has one panel of output channels.
 func (t *sixGrad) results(work, reading int) box {
 	h := ceilDiv(t.c.K, t.panels)
-	return box{items: 1, rows: t.panels, cols: t.lanes, cell: work * h * t.m.nr, row: reading * h, col: reading * t.m.nr, task: taskCost}
+	return box{items: 1, rows: t.panels, cols: t.lanes, mostRows: 1, cell: work * h * t.m.nr, row: reading * h, col: reading * t.m.nr, task: taskCost}
 }
 
 // run divides the work of a mode and runs it.
@@ -123,30 +123,27 @@ func (t *sixGrad) sumPoint() int { return t.lanes*t.m.mr*t.m.nr + t.m.vw }
 // panel returns the output channels of the i-th panel.
 func (t *sixGrad) panel(i int) (r0, r1 int) { return i * t.c.K / t.panels, (i + 1) * t.c.K / t.panels }
 
-// Run is the task of some tile rows, of panels of one point, or of panels of the result.
+// Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
 func (t *sixGrad) Run(worker, i int) {
 	w, d := t.m.worker[worker], &t.part
-	item, r, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
-	if t.mode == sixTilesMode {
-		t.transform(w, item == 0, bound(r, d.rows, t.rows), bound(r+1, d.rows, t.rows))
+	if t.mode == sixTilesMode { // rows of the image and of the gradient in turn
+		t.transform(w, i%2 == 0, bound(i/2, d.rows, t.rows), bound(i/2+1, d.rows, t.rows))
 		return
 	}
+	k, p, c := i/(d.rows*d.cols), i/d.cols%d.rows, i%d.cols
 	b0, b1, size := bound(c, d.cols, t.lanes), bound(c+1, d.cols, t.lanes), t.m.mr*t.m.nr
-	end := bound(r+1, d.rows, t.panels)
-	for p := bound(r, d.rows, t.panels); p < end; p = t.m.next(p, 1, end) {
-		switch t.mode {
-		case sixSumMode:
-			t.products(w, item, p, b0, b1, t.sum[(p*sixPoints+item)*t.sumPoint()+b0*size:])
-		case sixTapsMode:
-			t.taps(w, p, b0, b1, t.sum[p*sixPoints*t.sumPoint()+b0*size:], t.sumPoint())
-		default:
-			point := (b1-b0)*size + t.m.vw
-			sum := w.wino.prod.get(sixPoints * point)
-			for k := range sixPoints {
-				t.products(w, k, p, b0, b1, sum[k*point:])
-			}
-			t.taps(w, p, b0, b1, sum, point)
+	switch t.mode {
+	case sixSumMode:
+		t.products(w, k, p, b0, b1, t.sum[(p*sixPoints+k)*t.sumPoint()+b0*size:])
+	case sixTapsMode:
+		t.taps(w, p, b0, b1, t.sum[p*sixPoints*t.sumPoint()+b0*size:], t.sumPoint())
+	default:
+		point := (b1-b0)*size + t.m.vw
+		sum := w.wino.prod.get(sixPoints * point)
+		for k := range sixPoints {
+			t.products(w, k, p, b0, b1, sum[k*point:])
 		}
+		t.taps(w, p, b0, b1, sum, point)
 	}
 }
 
