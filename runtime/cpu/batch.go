@@ -123,7 +123,7 @@ func (b *batchStep) cut() (parts [][]stretch) {
 	return parts
 }
 
-// split divides stretches into parts that are alike but for a unit.
+// split divides stretches into parts that are alike except for a unit.
 func (b *batchStep) split(list []stretch, n int) [][]stretch {
 	total, at, part := 0, 0, 0
 	for _, s := range list {

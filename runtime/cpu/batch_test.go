@@ -148,7 +148,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestBatchParts holds that the tasks of a batch have every element once, as many as others have but for a unit, and that a worker's
+// TestBatchParts holds that the tasks of a batch have every element once, as many as others have except for a unit, and that a worker's
 // tasks go from tensor to tensor.
 func TestBatchParts(t *testing.T) {
 	for _, sizes := range [][]int{{1}, {70000}, {100000, 3, 64, 700, 300001, 1}, {2000, 2000, 2000}, {600 * 512, 512, 1 << 20, 512, 5120, 10}} {

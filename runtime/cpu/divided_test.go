@@ -13,24 +13,25 @@ import (
 // doubling of the workers up to 64, and on 32 they are so many times as fast as on one.
 func TestDividedSteps(t *testing.T) {
 	for _, s := range []struct {
-		spec string
-		on32 float64
+		spec, policy string
+		on32         float64
 	}{
-		{"unet", 12},
-		{"gpt2?batch=4", 28},
-		{"gpt2?batch=1", 26},
-		{"resnet50?batch=32", 24},
-		{"bert?batch=8&seq=128&vocab=30522&layers=12&heads=12&dim=768", 28},
-		{"resnet?batch=32", 24},
-		{"mlp?batch=128&hidden=512&layers=2", 18},
+		{"unet", "f32", 15},
+		{"gpt2?batch=4", "f32", 28},
+		{"gpt2?batch=1", "f32", 28},
+		{"resnet50?batch=32", "f32", 25},
+		{"bert?batch=8&seq=128&vocab=30522&layers=12&heads=12&dim=768", "f32", 28},
+		{"resnet?batch=32", "f32", 25},
+		{"resnet?batch=32", "mixed-bf16", 24},
+		{"mlp?batch=128&hidden=512&layers=2", "f32", 18},
 	} {
 		if testing.Short() && s.spec != "unet" {
 			continue
 		}
-		p := compiled(t, s.spec, "f32")
+		p := compiled(t, s.spec, s.policy)
 		for _, path := range kern.Paths() {
 			if path.Name() != "go" {
-				dividedStep(t, path, p, s.spec, s.on32)
+				dividedStep(t, path, p, s.spec+", "+s.policy, s.on32)
 			}
 		}
 	}
