@@ -36,6 +36,8 @@ var dividedOps = []struct{ name, in, node, out string }{
 	{"softmax of GPT-2, gradient", "f32[4096,1024] f32[4096,1024]", "softmax_grad {axis=1}", "f32[4096,1024]"},
 	{"log-softmax of BERT", "f32[1024,30522]", "log_softmax", "f32[1024,30522]"},
 	{"log-softmax of BERT, gradient", "f32[1024,30522] f32[1024,30522]", "log_softmax_grad {axis=1}", "f32[1024,30522]"},
+	{"log-softmax of ResNet-50", "f32[4096,1000]", "log_softmax", "f32[4096,1000]"},
+	{"log-softmax of ResNet-50, gradient", "f32[4096,1000] f32[4096,1000]", "log_softmax_grad {axis=1}", "f32[4096,1000]"},
 	{"softmax across channels", "f32[8,21,56,56]", "softmax {axis=1}", "f32[8,21,56,56]"},
 	{"rope of Llama-7B, prefill", "f32[1,32,512,128]", "rope", "f32[1,32,512,128]"},
 	{"rope of Llama-7B, decoding", "f32[1,32,1,128] i32[1,1]", "rope", "f32[1,32,1,128]"},
