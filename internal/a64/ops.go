@@ -32,6 +32,7 @@ const (
 	UZP1H
 	UZP2H // the odd halves of A, then of B
 	FADDD // of two 64-bit lanes
+	FMULD // the same
 
 	NOT
 	FSQRT
@@ -45,6 +46,8 @@ const (
 	FCVTL2D // of the upper two
 	FCVTN   // to halves in the lower half of the vector, zeros in the upper
 	FCVTN2  // to halves in the upper half of the vector; the lower stays
+	FCVTND  // of two 64-bit lanes, to the lower half of the vector, zeros in the upper
+	FCVTN2D // the same to the upper half; the lower stays
 	SHLL    // the lower four halves, shifted into the upper halves of the lanes
 	XTN     // to halves in the lower half of the vector
 	XTNB    // eight halves to bytes in the lower half of the vector
@@ -110,6 +113,7 @@ var encodings = [numOps]encoding{
 	UZP1H: {word: 0x4e401800},
 	UZP2H: {word: 0x4e405800},
 	FADDD: {word: 0x4e60d400},
+	FMULD: {word: 0x6e60dc00},
 
 	NOT:     {form: two, word: 0x6e205800},
 	FSQRT:   {form: two, word: 0x6ea1f800},
@@ -123,6 +127,8 @@ var encodings = [numOps]encoding{
 	FCVTL2D: {form: two, word: 0x4e617800},
 	FCVTN:   {form: two, word: 0x0e216800},
 	FCVTN2:  {form: two, word: 0x4e216800, adds: true},
+	FCVTND:  {form: two, word: 0x0e616800},
+	FCVTN2D: {form: two, word: 0x4e616800, adds: true},
 	SHLL:    {form: two, word: 0x2e613800},
 	XTN:     {form: two, word: 0x0e612800},
 	XTNB:    {form: two, word: 0x0e212800},

@@ -146,6 +146,20 @@ func (v *vm) pow(x, y vec) vec {
 	return v.pow2(v.add(v.expTail(r), f(1)), v.clamp(k, f(-160), f(160)))
 }
 
+// aboveBits is added to the bits of a number that is not negative: the sum has its sign set from limit on.
+func aboveBits(limit bits) bits { return signBit - limit }
+
+// baseOutside has its sign set where pow does not cover the base: where it is not positive, or not finite.
+func (v *vm) baseOutside(x vec) vec {
+	return v.or(v.or(x, v.subInt(x, bits(1))), v.addInt(x, aboveBits(inf)))
+}
+
+// exponentOutside has its sign set where y is not finite, or is 2 or 3, whose powers are products. These two differ in a bit.
+func (v *vm) exponentOutside(y vec) vec {
+	product := v.cmp(equal, v.and(y, ^(f(2)^f(3))), f(2))
+	return v.or(v.addInt(v.abs(y), aboveBits(inf)), v.only(product, bits(signBit)))
+}
+
 // tanh is an odd polynomial (Cephes tanhf) below 0.625 and 1 - 2/(exp(2|x|)+1) from there on.
 func (v *vm) tanh(x vec) vec {
 	z := v.mul(x, x)
@@ -235,7 +249,7 @@ func (v *vm) geluGate(x vec) vec {
 	return v.sigmoid(v.geluArg(x))
 }
 
-// sinCos is sin(x + quarter*pi/2) for |x| up to 1e5: three-part reduction, polynomials of Cephes sinf and cosf.
+// sinCos is sin(x + quarter*pi/2) for |x| below sinLimit: three-part reduction, polynomials of Cephes sinf and cosf.
 func (v *vm) sinCos(x vec, quarter bits) vec {
 	j := v.round(v.mul(x, f(2/math.Pi)), 0)
 	r := v.copy(x)
@@ -256,6 +270,12 @@ func (v *vm) sinCos(x vec, quarter bits) vec {
 	y := v.pick(v.lowBit(q), c, s)
 	return v.xor(y, v.shl(v.sar(q, 1), 31))
 }
+
+// sinLimit is the least argument that sinCos does not cover.
+const sinLimit = 1e5
+
+// sinOutside has its sign set where sinCos does not cover x.
+func (v *vm) sinOutside(x vec) vec { return v.addInt(v.abs(x), aboveBits(f(sinLimit))) }
 
 // lowBit is the condition that an integer is odd.
 func (v *vm) lowBit(q vec) cond {

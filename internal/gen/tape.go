@@ -134,9 +134,8 @@ func recordBody(w, inputs int, g func(v *vm, x []vec) vec) string {
 	return b.String()
 }
 
-// composed are the primitives of ir.Code with one kernel for all operands. Sines, cosines and powers have one for a range
-// only; Go code looks at the operands first.
-var composed = strings.Fields("Neg Abs Sqrt Floor Ceil Rint Not IsNaN IsInf RoundF16 RoundBF16 Exp Expm1 Log Log1p Tanh Erf Add Sub Mul Div Min Max Lt Le Eq Ne And Or FMA Select")
+// composed are the primitives of ir.Code that have kernels.
+var composed = strings.Fields("Neg Abs Sqrt Floor Ceil Rint Not IsNaN IsInf RoundF16 RoundBF16 Exp Expm1 Log Log1p Tanh Erf Sin Cos Add Sub Mul Div Min Max Pow Lt Le Eq Ne And Or FMA Select")
 
 // bodySource is the Go source of the bodies of all primitives for amd64.
 func bodySource() string {
@@ -179,6 +178,9 @@ var specials = []special{
 	{"low23", 1, false, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<23-1))) }},
 	{"low24", 1, false, func(v *vm, x []vec) vec { return v.toFloat(v.and(x[0], bits(1<<24-1))) }},
 	{"log1punit", 1, false, func(v *vm, x []vec) vec { return v.log1pUnit(x[0]) }},
+	{"outside sin", 1, false, func(v *vm, x []vec) vec { return v.sinOutside(x[0]) }},
+	{"outside pow", 2, false, func(v *vm, x []vec) vec { return v.or(v.baseOutside(x[0]), v.exponentOutside(x[1])) }},
+	{"outside base", 1, false, func(v *vm, x []vec) vec { return v.baseOutside(x[0]) }},
 	{"relu", 1, true, func(v *vm, x []vec) vec { return v.relu(x[0]) }},
 	{"maxnumber", 2, true, func(v *vm, x []vec) vec { return v.maxOf(x[1], x[0]) }},
 	{"minnumber", 2, true, func(v *vm, x []vec) vec { return v.minOf(x[1], x[0]) }},
@@ -190,6 +192,7 @@ func bodyTable(b *strings.Builder, w int) {
 	fmt.Fprintf(b, "// %s are the primitives that have one, by name, and\n", name)
 	fmt.Fprint(b, "// bfloat, the bits of a bf16 in the upper half of each lane; low23 and low24, the low bits of an integer as a float;\n")
 	fmt.Fprint(b, "// log1punit, of values from 0 to 1;\n")
+	fmt.Fprint(b, "// outside ..., with the sign set in lanes whose operands the primitive does not cover; base, if the exponent is no concern;\n")
 	fmt.Fprint(b, "// maxnumber and minnumber, of a value and a number that is not NaN nor the zero that the order of operands would lose.\n")
 	fmt.Fprintf(b, "var %s = map[string]body{\n", name)
 	for _, k := range kernels {

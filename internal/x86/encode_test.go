@@ -47,6 +47,11 @@ func (i Inst) text() string {
 	if e.mask && !i.VEX {
 		dst = fmt.Sprint("K", i.Dst)
 	}
+	if i.Op == VCVTPD2PS {
+		if dst = fmt.Sprint("Y", i.Dst); i.VEX {
+			name, dst = name+"Y", fmt.Sprint("X", i.Dst)
+		}
+	}
 	switch e.form {
 	case three:
 		args = append(args, last, vector(i.A))

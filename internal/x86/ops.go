@@ -41,6 +41,7 @@ const (
 	VPACKUSWB   // the same to bytes
 	VINSERTI128 // A with its half Imm replaced by B
 	VADDPD
+	VMULPD
 
 	VSQRTPS
 	VRNDSCALEPS
@@ -56,6 +57,7 @@ const (
 	VPMOVD2M  // to a mask
 	VPERMQ    // the quarters that Imm chooses
 	VCVTPS2PD // of half a vector
+	VCVTPD2PS // to half a vector
 
 	VPSLLD
 	VPSRLD
@@ -157,6 +159,7 @@ var encodings = [numOps]encoding{
 	VPACKUSWB:    {name: "VPACKUSWB", only: vex, prefix: 1, table: 1, code: 0x67, bytes: 64},
 	VINSERTI128:  {name: "VINSERTI128", only: vex, prefix: 1, table: 3, code: 0x38, bytes: 32, imm: true},
 	VADDPD:       {name: "VADDPD", prefix: 1, table: 1, code: 0x58, bytes: 64, double: true},
+	VMULPD:       {name: "VMULPD", prefix: 1, table: 1, code: 0x59, bytes: 64, double: true},
 
 	VSQRTPS:      {name: "VSQRTPS", form: two, table: 1, code: 0x51, bytes: 64, spread: true},
 	VRNDSCALEPS:  {name: "VRNDSCALEPS", only: evex, form: two, prefix: 1, table: 3, code: 0x08, bytes: 64, spread: true, imm: true},
@@ -172,6 +175,7 @@ var encodings = [numOps]encoding{
 	VPMOVD2M:     {name: "VPMOVD2M", only: evex, form: two, prefix: 2, table: 2, code: 0x39, mask: true},
 	VPERMQ:       {name: "VPERMQ", only: vex, form: two, prefix: 1, table: 3, code: 0x00, bytes: 64, imm: true, long: true},
 	VCVTPS2PD:    {name: "VCVTPS2PD", form: two, table: 1, code: 0x5a, bytes: 32},
+	VCVTPD2PS:    {name: "VCVTPD2PS", form: two, prefix: 1, table: 1, code: 0x5a, bytes: 64, double: true},
 
 	VPSLLD: {name: "VPSLLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 6, bytes: 64, imm: true},
 	VPSRLD: {name: "VPSRLD", form: shift, prefix: 1, table: 1, code: 0x72, digit: 2, bytes: 64, imm: true},
@@ -197,3 +201,6 @@ func (o Op) Spreads() bool { return encodings[o].spread }
 
 // ToMask reports whether the result of o is a mask register in EVEX.
 func (o Op) ToMask() bool { return encodings[o].mask }
+
+// Writes reports whether o writes operand B.
+func (o Op) Writes() bool { return encodings[o].form == store }

@@ -228,7 +228,7 @@ func randomGroup(r *rand.Rand) (text string, exact bool) {
 	var b strings.Builder
 	b.WriteString("graph @random {\n  input %x0 : f32[ROWS,DIM]\n  input %x1 : f32[ROWS,DIM]\n  input %x2 : f32[DIM]\n  input %x3 : f32[ROWS,1]\n")
 	b.WriteString("  state %seed : i64[] = 7\n  state %attempt : i32[] = 3\nforward:\n")
-	unary, binary := []string{"neg", "abs", "relu", "floor", "sqrt", "exp", "tanh", "mish", "erf", "log"}, []string{"add", "sub", "mul", "div", "max", "min", "pow"}
+	unary, binary := []string{"neg", "abs", "relu", "floor", "sqrt", "exp", "tanh", "mish", "erf", "log", "sin", "cos"}, []string{"add", "sub", "mul", "div", "max", "min", "pow"}
 	allExact, exact := []int{5, 6}, r.IntN(2) == 0
 	if !exact {
 		allExact = []int{len(unary), len(binary)}

@@ -39,6 +39,7 @@ type instructionSet struct {
 	one    [Bools + 1]body   // what is stored of one vector, by type; without instructions the vector itself
 	joined [Bools + 1]body   // what is stored of two vectors as one; without instructions each is stored
 	store  [Bools + 1]opcode
+	cube   body // as Go computes it, in float64
 }
 
 // lane is an instruction of a kernel under construction. Operands are places in composer.ops, or, from -2 down, in
@@ -74,6 +75,8 @@ type composer struct {
 	pool  []pooled
 	known map[lane]int
 	loads []int // values of operands, none: not loaded yet
+
+	outside int // a value with the sign set in lanes that the code does not cover, none: it covers all
 }
 
 // The most instructions and spilled vectors of a composed kernel, and elements of a call, with data in caches and in memory.
@@ -87,7 +90,7 @@ const (
 
 // lanes returns the instructions of f in order, without those that nothing reads, or false if a primitive has no body.
 func (c *composer) lanes() ([]lane, bool) {
-	c.known, c.loads = map[lane]int{}, make([]int, len(c.f.Loads))
+	c.known, c.loads, c.outside = map[lane]int{}, make([]int, len(c.f.Loads)), none
 	for i := range c.loads {
 		c.loads[i] = none
 	}
@@ -100,6 +103,8 @@ func (c *composer) lanes() ([]lane, bool) {
 			return c.inPool(pooled{scalar, uint32(o.N)})
 		case Constant:
 			return c.inPool(pooled{n: uint32(o.N)})
+		case checked:
+			return c.outside
 		}
 		return values[o.N]
 	}
@@ -113,11 +118,15 @@ func (c *composer) lanes() ([]lane, bool) {
 		}
 		known[i] = intervalOf(op.Name, of[0])
 		name, args := c.special(op.Name, args, of[0])
-		b, ok := c.set.bodies[name]
+		b, ok := c.set.body(name)
 		if !ok || len(c.ops) > composedOps {
 			return nil, false
 		}
+		c.check(name, args)
 		values[i] = c.expand(&b, args, c.add)
+	}
+	if c.outside != none {
+		c.f.Results = append(slices.Clip(c.f.Results), FormulaResult{Value: Operand{Kind: checked}})
 	}
 	var stores []lane
 	for i, r := range c.f.Results {
@@ -185,7 +194,7 @@ func (c *composer) expand(b *body, args []int, add func(lane) int) int {
 	}
 	for i := range b.ops {
 		o := &b.ops[i]
-		values = append(values, add(lane{o.op, operand(o.old), operand(o.a), operand(o.b), operand(o.mask), o.imm, 0, 0, 0}))
+		values = append(values, add(lane{op: o.op, old: operand(o.old), a: operand(o.a), b: operand(o.b), mask: operand(o.mask), imm: o.imm}))
 	}
 	return values[len(values)-1]
 }
@@ -323,12 +332,16 @@ func (p *Path) HasBody(name string) bool { _, ok := p.set().bodies[name]; return
 // the system refuses executable memory. The caller must Close the kernel.
 func (p *Path) Compose(f *Formula) *Fused {
 	streams := len(f.Loads) + len(f.Results)
+	if f.checked() {
+		streams++
+	}
 	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > rowScalars) {
 		return nil
 	}
-	c := composer{f: f, set: p.set()}
+	own := *f
+	c := composer{f: &own, set: p.set()}
 	seq, ok := c.lanes()
-	if !ok {
+	if !ok || f.Rows && c.outside != none {
 		return nil
 	}
 	l, ok := c.plan(seq, c.sizes()...)
@@ -350,6 +363,10 @@ func (p *Path) Compose(f *Formula) *Fused {
 		return nil
 	}
 	k.code = mapped
+	if c.outside != none {
+		k.passes = newPasses(p, f)
+		k.most = min(k.most, passesBlock)
+	}
 	run := &Fused{loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k, sums: len(f.Sums)}
 	for _, r := range f.Results {
 		run.types = append(run.types, r.Type)
@@ -402,5 +419,11 @@ const (
 // streams reports whether f gets code with streaming stores. Bools have none.
 func (f *Formula) streams() bool {
 	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
+		!f.checked() &&
 		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })
+}
+
+// checked reports whether f has a primitive whose body does not cover all operands.
+func (f *Formula) checked() bool {
+	return slices.ContainsFunc(f.Code, func(o FormulaOp) bool { return checks[o.Name] != "" })
 }

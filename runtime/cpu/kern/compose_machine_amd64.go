@@ -81,6 +81,9 @@ func (e *vectors) broadcast(x int, r x86.Reg) {
 	e.emit(x86.Inst{Op: x86.VBROADCASTSS, Dst: r, Mem: e.inMemory(x)})
 }
 
+// orSigns sets the signs of the lanes that either of two vectors has set.
+const orSigns = x86.VORPS
+
 // mask gives in the mask of o.
 func (e *vectors) mask(in *x86.Inst, o *lane, operand func(x int) x86.Reg) {
 	if e.c.set.vex {
@@ -95,7 +98,7 @@ func (e *vectors) finish(in *x86.Inst, result bool) {
 	switch {
 	case result && e.streaming:
 		in.Op = in.Op.Streaming()
-	case !result && in.Op == x86.VCVTPS2PH: // its destination stands where others have a source
+	case !result && in.Op.Writes(): // its destination stands where others have a source
 		in.A, in.B = in.B, in.Dst
 	}
 }

@@ -62,6 +62,9 @@ func (e *vectors) broadcast(x int, r a64.Reg) {
 	e.emit(a64.Inst{Op: a64.DUP, Dst: r, A: r})
 }
 
+// orSigns sets the signs of the lanes that either of two vectors has set.
+const orSigns = a64.ORR
+
 // mask does nothing: conditions are vectors, and operands like others.
 func (e *vectors) mask(*a64.Inst, *lane, func(x int) a64.Reg) {}
 

@@ -51,6 +51,23 @@ var avx512Set = instructionSet{
 		Bools: {},
 	},
 	store: [...]x86.Op{F32: x86.VMOVUPS.Store(), F16: x86.VCVTPS2PH, BF16: x86.VPMOVDW, Bools: x86.VPMOVDB},
+	cube:  cubeAVX(x86.VEXTRACTF64X4, x86.VINSERTI64X4),
+}
+
+// cubeAVX takes the instructions that extract and insert half a vector.
+func cubeAVX(extract, insert opcode) body {
+	return body{ops: []bodyOp{
+		{x86.VCVTPS2PD, none, none, 0, none, 0},
+		{extract, none, none, 0, none, 1},
+		{x86.VCVTPS2PD, none, none, 2, none, 0},
+		{x86.VMULPD, none, 1, 1, none, 0},
+		{x86.VMULPD, none, 4, 1, none, 0},
+		{x86.VMULPD, none, 3, 3, none, 0},
+		{x86.VMULPD, none, 6, 3, none, 0},
+		{x86.VCVTPD2PS, none, none, 5, none, 0},
+		{x86.VCVTPD2PS, none, none, 7, none, 0},
+		{insert, none, 8, 9, none, 1},
+	}}
 }
 
 // inOrder are the quarters of a vector of halves that VPACKUSDW wrote, in order.
@@ -102,6 +119,7 @@ var avx2Set = instructionSet{
 		Bools: {},
 	},
 	store: [...]x86.Op{F32: x86.VMOVUPS.Store(), F16: x86.VCVTPS2PH, BF16: x86.VMOVDQU, Bools: x86.VMOVQ},
+	cube:  cubeAVX(x86.VEXTRACTF128, x86.VINSERTI128),
 }
 
 // set is the instructions of which kernels of p are composed.

@@ -37,6 +37,16 @@ var neonSet = instructionSet{
 		Bools: {},
 	},
 	store: [...]opcode{F32: a64.STRQ, F16: a64.STRD, BF16: a64.STRD, Bools: a64.STRS},
+	cube: body{ops: []bodyOp{
+		{a64.FCVTLD, none, 0, none, none, 0},
+		{a64.FCVTL2D, none, 0, none, none, 0},
+		{a64.FMULD, none, 1, 1, none, 0},
+		{a64.FMULD, none, 3, 1, none, 0},
+		{a64.FMULD, none, 2, 2, none, 0},
+		{a64.FMULD, none, 5, 2, none, 0},
+		{a64.FCVTND, none, 4, none, none, 0},
+		{a64.FCVTN2D, 7, 6, none, none, 0},
+	}},
 }
 
 // wholeVectors is empty: no instruction reads the places of lanes from a vector.

@@ -36,6 +36,15 @@ func (c *composer) special(name string, args []int, of interval) (string, []int)
 		return name, args
 	}
 	x, k := args[0], args[1]
+	switch {
+	case name != "pow":
+	case c.isNumber(k, math.Float32bits(2)):
+		return "mul", []int{x, x}
+	case c.isNumber(k, math.Float32bits(3)):
+		return "cube", []int{x}
+	default:
+		return name, args
+	}
 	if !c.isConstant(k) {
 		x, k = k, x
 	}
@@ -72,3 +81,39 @@ func (c *composer) isNumber(x int, bits uint32) bool {
 
 // isConstant reports whether x is a constant of the pool.
 func (c *composer) isConstant(x int) bool { return x < none && c.pool[-2-x].kind == constant }
+
+// body is what a primitive does, also one by which special has replaced another.
+func (s *instructionSet) body(name string) (b body, ok bool) {
+	if name == "cube" {
+		return s.cube, true
+	}
+	b, ok = s.bodies[name]
+	return b, ok
+}
+
+// checks are the bodies that say, by the sign of a lane, whether the operands of a primitive are outside what its body covers.
+// Go code computes these elements, see Path.ranges.
+var checks = map[string]string{"pow": "outside pow", "sin": "outside sin", "cos": "outside sin"}
+
+// checked is the kind of the result that a kernel with checks stores behind those of its formula, see composer.outside.
+const checked OperandKind = 'o'
+
+// check adds the check of a primitive, if it has one, to those of the formula.
+func (c *composer) check(name string, args []int) {
+	check := checks[name]
+	switch {
+	case check == "":
+		return
+	case name == "pow" && c.isConstant(args[1]) && math.Abs(float64(c.number(args[1]))) <= math.MaxFloat32: // and neither 2 nor 3
+		check, args = "outside base", args[:1]
+	}
+	b := c.set.bodies[check]
+	if v := c.expand(&b, args, c.add); c.outside != none && c.outside != v {
+		c.outside = c.add(lane{op: orSigns, old: none, a: c.outside, b: v, mask: none})
+	} else {
+		c.outside = v
+	}
+}
+
+// number is constant x of the pool.
+func (c *composer) number(x int) float32 { return math.Float32frombits(c.pool[-2-x].n) }

@@ -16,6 +16,8 @@ type composed struct {
 
 	streamed int // the code with streaming stores begins here
 	rounds   int // of a call to it, 0: there is none
+
+	passes *passes // computes the elements that the code does not, nil: it computes all
 }
 
 //go:noescape
@@ -26,7 +28,11 @@ func (k *composed) run(n int, c *Call, types []Type, u *float32) {
 	k.room(c)
 	for {
 		now := min(n, k.most)
-		k.call(k.entry, now, c, u, 1, nil)
+		if k.passes != nil {
+			k.passes.complete(k, now, c, u)
+		} else {
+			k.call(k.entry, now, c, u, 1, nil)
+		}
 		if n -= now; n == 0 {
 			break
 		}
@@ -88,3 +94,15 @@ func (c *Call) advance(types []Type, n int) {
 }
 
 func (k *composed) close() { k.code.release() }
+
+// repeat fills a vector after its first n elements with the first, if the code does not cover all operands: it covers the
+// vector then if it covers the elements.
+func (k *composed) repeat(vector *byte, size, n, lanes int) {
+	if k.passes == nil {
+		return
+	}
+	b := unsafe.Slice(vector, size*lanes)
+	for at := size * n; at < len(b); at += size {
+		copy(b[at:at+size], b)
+	}
+}

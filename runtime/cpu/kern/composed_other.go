@@ -9,11 +9,15 @@ func (*composed) run(int, *Call, []Type, *float32) {}
 
 func (*composed) byRow(int, int, *Call, []Type, *float32, []float64, int) {}
 
+func (*composed) repeat(*byte, int, int, int) {}
+
 func (*composed) streams() bool { return false }
 
 func (*composed) stream(int, *Call, []Type, *float32) {}
 
 func (*composed) close() {}
+
+type rare struct{}
 
 // Compose returns nil: this architecture composes no kernels.
 func (p *Path) Compose(*Formula) *Fused { return nil }

@@ -27,6 +27,7 @@ type Call struct {
 	rest [maxOperands][32]float32 // the last, partial vector of each
 
 	spill []byte // what a composed kernel has no registers for
+	rare  *rare  // what passes that complete a composed kernel need
 }
 
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time.
@@ -99,6 +100,7 @@ func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
 		c.args[i] = bytes(&c.rest[i][0])
 		if i < f.loads {
 			copy(stage(i), bufs[i].From(at).Data)
+			f.composed.repeat(c.args[i], f.types[i].Size(), n, f.lanes)
 		}
 	}
 	f.composed.run(f.lanes, c, f.types, u)

@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"math"
 	"unsafe"
 
 	"ampc/internal/fp"
@@ -67,6 +68,13 @@ func (b Buf) get(i int) float32 {
 		return fp.F16ToF32(*(*uint16)(p))
 	case BF16:
 		return fp.BF16ToF32(*(*uint16)(p))
+	case Words: // the bits of a number
+		return math.Float32frombits(uint32(*(*uint64)(p)))
+	case Bools:
+		if *(*byte)(p) != 0 {
+			return 1
+		}
+		return 0
 	default:
 		return *(*float32)(p)
 	}
@@ -79,6 +87,11 @@ func (b Buf) set(i int, x float32) {
 		*(*uint16)(p) = fp.F16(x)
 	case BF16:
 		*(*uint16)(p) = fp.BF16(x)
+	case Bools:
+		*(*byte)(p) = 0
+		if x != 0 {
+			*(*byte)(p) = 1
+		}
 	default:
 		*(*float32)(p) = x
 	}
