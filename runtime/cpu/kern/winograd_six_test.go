@@ -105,7 +105,7 @@ func TestSixWorkers(t *testing.T) {
 		defer many[0].Close()
 		defer many[1].Close()
 		d, modes := newDice(13), map[sixGradMode]bool{}
-		for i := range rounds(12) {
+		for i := range 12 {
 			c := sixConv(d, i)
 			c.N += 3
 			c.C += i % 2 * 70 // several panels
