@@ -50,6 +50,7 @@ func main() {
 	tab.emit()
 	emitRamp()
 	emitPairs()
+	emitWords()
 	cpuid()
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")

@@ -57,10 +57,11 @@ func (v *vm) table(b *strings.Builder) {
 			fmt.Fprintf(b, "p.panels[%s] = panels%s%s\n", t, t, s)
 		}
 		fmt.Fprintf(b, "p.gemv[%s] = [...]gemvFunc{gemv1%s%s, gemv2%s%s, gemv4%s%s, gemv8%s%s}\n", t, t, s, t, s, t, s, t, s)
-		fmt.Fprintf(b, "p.dots[%s][0] = dots1%s%s\n", t, t, s)
-		if v.pairsRows(t) {
-			fmt.Fprintf(b, "p.dots[%s][1] = dots2%s%s\n", t, t, s)
+		fmt.Fprintf(b, "p.turned[%s] = []turnedFunc{", t)
+		for m := 1; m <= v.turnedRows(); m *= 2 {
+			fmt.Fprintf(b, "turned%d%s%s, ", m, t, s)
 		}
+		fmt.Fprintln(b, "}")
 	}
 	for _, k := range kernels {
 		switch {

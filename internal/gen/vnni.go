@@ -24,6 +24,11 @@ func (v *vm) vnni() {
 		v.indirectTile("indirectVNNI", rows, VPDPWSSD)
 		v.unpackedTile("unpackedVNNI", rows, 2, false, VPDPWSSD)
 	}
+	for m := 1; m <= v.turnedRows(); m *= 2 {
+		v.turned(words, m)
+		v.gemvWords(m, gemvDepth)
+		v.gemvWords(m, 2)
+	}
 	v.vnniRows()
 	v.vnniPick()
 	v.vnniFromF32()
@@ -226,6 +231,17 @@ func (v *vm) vnniTable(w func(format string, args ...any)) {
 	w("},\nending: []endingFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		w("endingVNNI%dx%d%s, ", rows, 2*v.w, v.suffix())
+	}
+	w("},\nturned: []turnedVNNIFunc{")
+	for m := 1; m <= v.turnedRows(); m *= 2 {
+		w("turned%d%s%s, ", m, words, v.suffix())
+	}
+	for i, name := range []string{"gemv", "gemvWord"} {
+		depth := []int{gemvDepth, 2}[i]
+		w("},\n%s: []gemvVNNIFunc{", name)
+		for m := 1; m <= v.turnedRows(); m *= 2 {
+			w("gemv%d%s%d%s, ", m, words, depth, v.suffix())
+		}
 	}
 	w("}}\n}\n")
 }

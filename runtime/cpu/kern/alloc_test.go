@@ -11,8 +11,8 @@ func TestNoAllocations(t *testing.T) {
 	gemm.C.Type, gemm.C.Data, gemm.Bias = F16, gemm.C.Data[:2*150*170], d.buf(F32, 170)
 	subnormalBF16 := benchGemm(150, 170, 1100, BF16)
 	subnormalBF16.A.set(7, 0x1p-130)
-	dots := *smallM
-	dots.B.T, dots.B.LD = true, 400
+	turned := *smallM
+	turned.B.T, turned.B.LD = true, 400
 	conv := &Conv{N: 3, C: 8, K: 12, Groups: 2, In: [3]int{1, 20, 20}, Out: [3]int{1, 10, 10}, Kernel: [3]int{1, 3, 3},
 		Stride: [3]int{1, 2, 2}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, X: d.buf(F16, 9600), W: d.buf(F16, 432), Y: d.buf(F16, 3600)}
 	last := *conv
@@ -29,7 +29,7 @@ func TestNoAllocations(t *testing.T) {
 	pool := Pool2{Planes: 3, H: 32, W: 32, Walk: new(Windows2)}
 	image, pooled, grown := d.buf(F32, 3*32*32), zeros(F32, 3*16*16), zeros(F32, 3*32*32)
 	kernels := map[string]func(m *Machine){
-		"gemm":       func(m *Machine) { m.Gemm(gemm); m.Gemm(smallM); m.Gemm(subnormalBF16); m.Gemm(&dots) },
+		"gemm":       func(m *Machine) { m.Gemm(gemm); m.Gemm(smallM); m.Gemm(subnormalBF16); m.Gemm(&turned) },
 		"conv":       func(m *Machine) { m.Conv(conv); m.ConvInputGrad(conv); m.ConvWeightGrad(conv) },
 		"conv last":  func(m *Machine) { m.Conv(&last); m.ConvInputGrad(&last); m.ConvWeightGrad(&last) },
 		"transforms": func(m *Machine) { m.Conv(wino); m.ConvInputGrad(wino); m.ConvWeightGrad(wino) },

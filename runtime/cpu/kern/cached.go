@@ -189,16 +189,34 @@ func (t *cachedTask) scores(w *worker, s []float32, row int, k Buf) {
 	q := w.attn.q.get(roundUp(d, 16))
 	clear(q)
 	p.Load(q[:d], t.a.Q.From(row*d))
-	j := 0
-	if p.dots[k.Type][0] != nil && d%16 == 0 {
-		for ; j+4 <= n; j += 4 {
-			p.dots[k.Type][0](d, &q[0], d, k.at(j*d), d, &s[j], 4)
-		}
+	if n > 0 && p.turned[k.Type] != nil {
+		t.products(w, s, q, k)
+		return
 	}
 	key := w.attn.k.get(d)
-	for ; j < n; j++ {
+	for j := range n {
 		p.Load(key, k.From(j*d))
 		s[j] = p.dot(d, &q[0], &key[0])
+	}
+}
+
+// products multiplies q with the first rows of k, each product in chains as in Gemm.
+func (t *cachedTask) products(w *worker, s, q []float32, k Buf) {
+	p, d, n := t.m.Path, t.a.D, len(s)
+	if n < p.nr { // the other rows are zeros
+		size := d * k.Type.Size()
+		rows, all := Floats(w.attn.k.get(p.nr * d)).Data[:p.nr*size], w.tile.get(p.nr)
+		clear(rows[copy(rows, k.Data[:n*size]):])
+		t.products(w, all, q, Buf{k.Type, rows})
+		copy(s, all)
+		return
+	}
+	for j := 0; j < n; j += p.nr {
+		j = min(j, n-p.nr)
+		next := min((j+p.nr)*d, k.Len()-1)
+		for i := 0; i < d; i += p.chain {
+			p.turned[k.Type][0](min(p.chain, d-i), &q[i], k.at(j*d+i), d, &s[j], p.nr, i, k.at(next))
+		}
 	}
 }
 

@@ -139,6 +139,9 @@ func TestFedOperands(t *testing.T) {
 		for range 60 {
 			typ, trans := d.typ(), d.IntN(4)
 			g := &Gemm{M: 1 + d.IntN(30), N: 1 + d.IntN(34), K: 1 + d.IntN(30)}
+			if d.IntN(2) == 0 { // few rows
+				g.M, g.N, g.K = 1+d.IntN(9), 64+d.IntN(40), 16+d.IntN(60)
+			}
 			g.A, g.B = Mat{Buf: edges[0].buf(typ, g.M*g.K), LD: g.K, T: trans&1 != 0}, Mat{Buf: edges[1].buf(typ, g.K*g.N), LD: g.N, T: trans&2 != 0}
 			if g.A.T {
 				g.A.LD = g.M

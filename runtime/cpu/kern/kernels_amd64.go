@@ -619,6 +619,66 @@ func indirectVNNI14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, 
 //go:noescape
 func unpackedVNNI14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
+// turned1VNNIAVX512 is a turnedVNNIFunc of 1 rows.
+//
+//go:noescape
+func turned1VNNIAVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte) (subnormal uint64)
+
+// gemv1VNNI8AVX512 is a gemvVNNIFunc of 8 rows of w.
+//
+//go:noescape
+func gemv1VNNI8AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// gemv1VNNI2AVX512 is a gemvVNNIFunc of 2 rows of w.
+//
+//go:noescape
+func gemv1VNNI2AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// turned2VNNIAVX512 is a turnedVNNIFunc of 2 rows.
+//
+//go:noescape
+func turned2VNNIAVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte) (subnormal uint64)
+
+// gemv2VNNI8AVX512 is a gemvVNNIFunc of 8 rows of w.
+//
+//go:noescape
+func gemv2VNNI8AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// gemv2VNNI2AVX512 is a gemvVNNIFunc of 2 rows of w.
+//
+//go:noescape
+func gemv2VNNI2AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// turned4VNNIAVX512 is a turnedVNNIFunc of 4 rows.
+//
+//go:noescape
+func turned4VNNIAVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte) (subnormal uint64)
+
+// gemv4VNNI8AVX512 is a gemvVNNIFunc of 8 rows of w.
+//
+//go:noescape
+func gemv4VNNI8AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// gemv4VNNI2AVX512 is a gemvVNNIFunc of 2 rows of w.
+//
+//go:noescape
+func gemv4VNNI2AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// turned8VNNIAVX512 is a turnedVNNIFunc of 8 rows.
+//
+//go:noescape
+func turned8VNNIAVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte) (subnormal uint64)
+
+// gemv8VNNI8AVX512 is a gemvVNNIFunc of 8 rows of w.
+//
+//go:noescape
+func gemv8VNNI8AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// gemv8VNNI2AVX512 is a gemvVNNIFunc of 2 rows of w.
+//
+//go:noescape
+func gemv8VNNI2AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
 // vnniRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
 //
 //go:noescape
@@ -894,15 +954,25 @@ func gemv4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 //go:noescape
 func gemv8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dots1F32AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned1F32AVX512 is a turnedFunc of 1 rows.
 //
 //go:noescape
-func dots1F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned1F32AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
-// dots2F32AVX512 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned2F32AVX512 is a turnedFunc of 2 rows.
 //
 //go:noescape
-func dots2F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned2F32AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned4F32AVX512 is a turnedFunc of 4 rows.
+//
+//go:noescape
+func turned4F32AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned8F32AVX512 is a turnedFunc of 8 rows.
+//
+//go:noescape
+func turned8F32AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
 // gemv1F16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
@@ -924,15 +994,25 @@ func gemv4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 //go:noescape
 func gemv8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dots1F16AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned1F16AVX512 is a turnedFunc of 1 rows.
 //
 //go:noescape
-func dots1F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned1F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
-// dots2F16AVX512 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned2F16AVX512 is a turnedFunc of 2 rows.
 //
 //go:noescape
-func dots2F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned2F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned4F16AVX512 is a turnedFunc of 4 rows.
+//
+//go:noescape
+func turned4F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned8F16AVX512 is a turnedFunc of 8 rows.
+//
+//go:noescape
+func turned8F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
 // gemv1BF16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
@@ -954,15 +1034,25 @@ func gemv4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int
 //go:noescape
 func gemv8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dots1BF16AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned1BF16AVX512 is a turnedFunc of 1 rows.
 //
 //go:noescape
-func dots1BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned1BF16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
-// dots2BF16AVX512 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned2BF16AVX512 is a turnedFunc of 2 rows.
 //
 //go:noescape
-func dots2BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned2BF16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned4BF16AVX512 is a turnedFunc of 4 rows.
+//
+//go:noescape
+func turned4BF16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned8BF16AVX512 is a turnedFunc of 8 rows.
+//
+//go:noescape
+func turned8BF16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
 // tileBiasAVX512 adds a row to each of h rows of two vectors.
 //
@@ -1874,10 +1964,20 @@ func gemv4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 //go:noescape
 func gemv8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dots1F32AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned1F32AVX2 is a turnedFunc of 1 rows.
 //
 //go:noescape
-func dots1F32AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned1F32AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned2F32AVX2 is a turnedFunc of 2 rows.
+//
+//go:noescape
+func turned2F32AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned4F32AVX2 is a turnedFunc of 4 rows.
+//
+//go:noescape
+func turned4F32AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
 // gemv1F16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
@@ -1899,15 +1999,20 @@ func gemv4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 //go:noescape
 func gemv8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dots1F16AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned1F16AVX2 is a turnedFunc of 1 rows.
 //
 //go:noescape
-func dots1F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned1F16AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
-// dots2F16AVX2 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned2F16AVX2 is a turnedFunc of 2 rows.
 //
 //go:noescape
-func dots2F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned2F16AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned4F16AVX2 is a turnedFunc of 4 rows.
+//
+//go:noescape
+func turned4F16AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
 // gemv1BF16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
@@ -1929,15 +2034,20 @@ func gemv4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 //go:noescape
 func gemv8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dots1BF16AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned1BF16AVX2 is a turnedFunc of 1 rows.
 //
 //go:noescape
-func dots1BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned1BF16AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
-// dots2BF16AVX2 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+// turned2BF16AVX2 is a turnedFunc of 2 rows.
 //
 //go:noescape
-func dots2BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+func turned2BF16AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
+
+// turned4BF16AVX2 is a turnedFunc of 4 rows.
+//
+//go:noescape
+func turned4BF16AVX2(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
 
 // tileBiasAVX2 adds a row to each of h rows of two vectors.
 //

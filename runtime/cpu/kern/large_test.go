@@ -61,14 +61,10 @@ func checkParts(t *testing.T, m *Machine, d dice, g *Gemm, gc gemmCase) {
 		mat.Buf = mat.From(i*mat.LD + j)
 		return mat
 	}
-	whole := m.wayOf(g)
 	for i := 0; i < g.M; {
-		rows := min(g.M-i, smallMRows+1+d.IntN(500))
+		rows := min(g.M-i, 1+d.extent(500))
 		for j := 0; j < g.N; {
-			cols := min(g.N-j, 64+16*d.IntN(60)) // whole vectors: tiles compute the columns that fill none, also of few rows
-			if rest := g.N - j - cols; rest < 64 {
-				cols += rest
-			}
+			cols := min(g.N-j, 1+d.IntN(1000))
 			part := *g
 			part.M, part.N = rows, cols
 			part.A, part.B = from(g.A, i, 0), from(g.B, 0, j)
@@ -82,17 +78,13 @@ func checkParts(t *testing.T, m *Machine, d dice, g *Gemm, gc gemmCase) {
 			if !g.Residual.absent() {
 				part.Residual = from(g.Residual, i, j)
 			}
-			if m.Gemm(&part); m.wayOf(&part) == whole {
-				comparePart(t, g, &part, gc, i, j)
-			}
+			m.Gemm(&part)
+			comparePart(t, g, &part, gc, i, j)
 			j += cols
 		}
 		i += rows
 	}
 }
-
-// wayOf is the algorithm that the machine takes for g.
-func (m *Machine) wayOf(g *Gemm) way { return m.gemm.choose(m, g) }
 
 // comparePart compares the block of g from row i0, column j0 with its part.
 func comparePart(t *testing.T, g, part *Gemm, gc gemmCase, i0, j0 int) {
@@ -101,7 +93,7 @@ func comparePart(t *testing.T, g, part *Gemm, gc gemmCase, i0, j0 int) {
 		for i := range part.M {
 			for j := range part.N {
 				got, want := float32(g.C.elem(item, gc.inner, i0+i, j0+j)), float32(part.C.elem(item, gc.inner, i, j))
-				if math.Float32bits(got) != math.Float32bits(want) {
+				if math.Float32bits(got) != math.Float32bits(want) && (got == got || want == want) {
 					t.Fatalf("%v: item %d, element %d, %d is %g, and %g in the product of a part of %d x %d", gc, item, i0+i, j0+j, got, want, part.M, part.N)
 				}
 			}

@@ -70,8 +70,8 @@ type Path struct {
 	unzipHalves func(rows, n int, even, odd *byte, ldd int, src *byte, lds int)
 	zip         func(rows, n int, dst *float32, ldd int, even, odd *float32, lds int)
 
-	gemv [numTypes][4]gemvFunc // 1, 2, 4 and 8 rows
-	dots [numTypes][2]dotsFunc // 1 and 2 rows, nil if absent
+	gemv   [numTypes][4]gemvFunc  // 1, 2, 4 and 8 rows
+	turned [numTypes][]turnedFunc // 1, 2, 4 rows and so on; nil where there are none
 
 	widen   [numTypes]func(n int, dst *float32, src *byte)
 	narrow  [numTypes]func(n int, dst *byte, src *float32)
@@ -185,9 +185,17 @@ type foldRowsFunc func(span, vecs int, sum *float32, src *byte, lds int)
 // gemvFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
 type gemvFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// dotsFunc computes out[i*ldo+j] = x[i].w[j] for 1 or 2 rows of x and 4 rows of w, k elements each, a multiple of 16,
-// in 16 partial sums folded in halves.
-type dotsFunc func(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+// gemvVNNIFunc is a gemvFunc of bf16 for 8 rows of w, or 2, x in words of two depths. Its result is not 0 if elements of w are
+// subnormal.
+type gemvVNNIFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int) (subnormal uint64)
+
+// turnedFunc computes rows of nr columns of a product: y = (y if acc != 0, else 0) + sum over k of x[k][row]*w[column][k], one fused
+// chain in ascending k, to which y is added at the end. Rows of w are ldw elements apart. It prefetches as many elements of
+// as many rows from next on.
+type turnedFunc func(k int, x *float32, w *byte, ldw int, y *float32, ldy, acc int, next *byte)
+
+// turnedVNNIFunc is a turnedFunc of bf16, x in words of two depths. Its result is not 0 if elements of w are subnormal.
+type turnedVNNIFunc func(k int, x *float32, w *byte, ldw int, y *float32, ldy, acc int, next *byte) (subnormal uint64)
 
 var negInf = float32(math.Inf(-1))
 

@@ -3,30 +3,27 @@ package kern
 // smallMRows is the largest number of rows of A for which B is not packed: packing it would cost more than the product.
 const smallMRows = 16
 
-// smallMTiles is smallMRows for tile registers, which multiply up to 16 rows in the time of one.
-const smallMTiles = smallMRows / 2
-
 // way is the algorithm of a product.
 type way uint8
 
 const (
 	packed   way = iota // both operands in panels
 	gemvRows            // B row-major, read in groups of 8 rows
-	gemvDots            // B column-major, four dot products at a time
+	turnedB             // B column-major, squares of it are transposed in registers
 )
 
 // choose selects the way for t by its shape alone, so that the way does not depend on the number of
-// workers or the vector width.
+// workers or the vector width. All ways compute the same bits. Tile registers multiply few rows as fast as they read panels.
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
 	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
 		return packed
-	case m.amx != nil && m.usesVNNI(g.A.Type, g.B.Type) && g.M > smallMTiles:
+	case m.amx != nil && m.usesVNNI(g.A.Type, g.B.Type):
 		return packed
 	case !g.B.T:
 		return gemvRows
-	case !g.A.T && g.M <= smallMRows/2:
-		return gemvDots
+	case g.M <= smallMRows/2:
+		return turnedB
 	}
 	return packed
 }
@@ -74,35 +71,54 @@ func (s *smallMTask) Run(worker, i int) {
 	if i%strips == strips-1 {
 		n = t.cols - j0
 	}
-	if s.way == gemvDots {
-		s.dots(w, item, j0, n)
-		return
+	whole := n
+	if s.way == gemvRows {
+		whole = n / t.p.lanes * t.p.lanes
 	}
-	whole := n / t.p.lanes * t.p.lanes
-	if whole > 0 {
-		s.gemvColumns(w, item, j0, whole)
+	if whole > 0 && !s.columns(w, item, j0, whole) {
+		whole = 0
 	}
 	if whole < n {
 		t.strip(w, item, 0, t.panels, j0+whole, j0+n)
 	}
 }
 
-// gemvColumns computes n columns from j0, a whole number of vectors.
-func (s *smallMTask) gemvColumns(w *worker, item, j0, n int) {
+// columns computes n columns from j0, a whole number of vectors of a B that is not transposed. It returns false, and stores
+// nothing, if only tiles compute them: see vnniKernels.
+func (s *smallMTask) columns(w *worker, item, j0, n int) bool {
+	x, subnormal := s.packRows(w, item)
+	if subnormal != 0 {
+		return false
+	}
+	if s.way == turnedB {
+		return s.turnedColumns(w, x, item, j0, n)
+	}
+	return s.gemvColumns(w, x, item, j0, n)
+}
+
+// packRows packs the rows of an item, group after group, and says whether some have subnormal elements that matter.
+func (s *smallMTask) packRows(w *worker, item int) (x []float32, subnormal uint64) {
+	t, a := s.g, &s.g.mats[0].m
+	deep := t.packedDepth(t.depth)
+	x = w.a.get(t.rows * deep)
+	for r := 0; r < t.rows; {
+		h := s.group(t.rows - r)
+		if h == 1 && !a.T && !t.vnni { // one row is already packed
+			t.p.Load(x[r*deep:(r+1)*deep], a.From(a.item(item, t.out.inner)+r*a.LD))
+		} else {
+			subnormal |= t.pack(t.a, w, x[r*deep:], h, item, r, h, 0, t.depth)
+		}
+		r += h
+	}
+	return x, subnormal
+}
+
+// gemvColumns is columns for a B that is not transposed.
+func (s *smallMTask) gemvColumns(w *worker, x []float32, item, j0, n int) bool {
 	t, b := s.g, &s.g.mats[1].m
 	ld := n + 16 // rows of sums a page apart would share a set of the cache
 	y := w.c.get(t.rows * ld)
 	clear(y)
-	x := w.a.get(t.rows * t.depth)
-	for r := 0; r < t.rows; {
-		h := group(t.rows - r)
-		if a := &s.g.mats[0].m; h == 1 && !a.T { // one row is already packed
-			t.p.Load(x[r*t.depth:(r+1)*t.depth], a.From(a.item(item, t.out.inner)+r*a.LD))
-		} else {
-			t.a.pack(w, x[r*t.depth:], h, item, r, h, 0, t.depth)
-		}
-		r += h
-	}
 	base := b.item(item, t.out.inner) + j0
 	for k := 0; k < t.depth; k += t.p.chain {
 		to := y
@@ -110,12 +126,19 @@ func (s *smallMTask) gemvColumns(w *worker, item, j0, n int) {
 			to = w.b.get(t.rows * ld)
 			clear(to)
 		}
-		s.gemvPart(w, base, n, k, min(k+t.p.chain, t.depth), x, to, ld)
+		if end := min(k+t.p.chain, t.depth); t.vnni {
+			if s.wordsPart(w, base, n, k, end, x, to, ld) != 0 {
+				return false
+			}
+		} else {
+			s.gemvPart(w, base, n, k, end, x, to, ld)
+		}
 		if k > 0 {
 			t.p.Binary(Add, y, y, to)
 		}
 	}
 	t.storeRows(w, y, ld, item, j0, n)
+	return true
 }
 
 // gemvPart adds the products of depths [k,end) to rows of n columns of y, ld apart.
@@ -123,7 +146,7 @@ func (s *smallMTask) gemvPart(w *worker, base, n, k, end int, x, y []float32, ld
 	t, b := s.g, &s.g.mats[1].m
 	for ; k+gemvDepth <= end; k += gemvDepth {
 		for r := 0; r < t.rows; {
-			h := group(t.rows - r)
+			h := s.group(t.rows - r)
 			t.p.gemv[b.Type][log2(h)](n/t.p.lanes, &y[r*ld], ld, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
 			r += h
 		}
@@ -132,16 +155,84 @@ func (s *smallMTask) gemvPart(w *worker, base, n, k, end int, x, y []float32, ld
 		row := w.row[2].get(n)
 		t.p.Load(row, b.From(base+k*b.LD))
 		for r := range t.rows {
-			h0 := groupStart(t.rows, r)
-			h := group(t.rows - h0)
+			h0 := s.groupStart(t.rows, r)
+			h := s.group(t.rows - h0)
 			t.p.axpy(n, &y[r*ld], &row[0], &y[r*ld], x[h0*t.depth+k*h+r-h0])
 		}
 	}
 }
 
-// group is the number of rows, of n remaining ones, that one call of a gemvFunc processes: 8, 4, 2 or 1.
-func group(n int) int {
+// wordsPart is gemvPart in the VNNI layout; k is even. Its result is not 0 if elements of B are subnormal.
+func (s *smallMTask) wordsPart(w *worker, base, n, k, end int, x, y []float32, ld int) (subnormal uint64) {
+	t, b := s.g, &s.g.mats[1].m
+	deep := t.packedDepth(t.depth)
+	for k < end {
+		kernels, depth, from, ldb := t.p.vnni.gemv, gemvDepth, b.at(base+k*b.LD), b.LD
+		if k+depth > end {
+			kernels, depth = t.p.vnni.gemvWord, 2
+		}
+		if k+1 == end { // the last row, and zeros
+			both := Floats(w.row[2].get(n)).Data
+			copy(both, b.From(base + k*b.LD).Data[:2*n])
+			clear(both[2*n : 4*n])
+			from, ldb = &both[0], n
+		}
+		for r := 0; r < t.rows; {
+			h := s.group(t.rows - r)
+			subnormal |= kernels[log2(h)](n/t.p.lanes, &y[r*ld], ld, &x[r*deep+k/2*h], from, ldb)
+			r += h
+		}
+		k += depth
+	}
+	return subnormal
+}
+
+// turnedColumns is columns for a transposed B: as many at a time as turnedFuncs compute. The last ones may be computed twice.
+func (s *smallMTask) turnedColumns(w *worker, x []float32, item, j0, n int) bool {
+	t, b := s.g, &s.g.mats[1].m
+	wide := max(n, t.p.nr)
+	first := j0 + n - wide // of another strip, if there are fewer columns than a kernel computes
+	ld := wide + 16
+	y, at := w.c.get(t.rows*ld), b.item(item, t.out.inner)+first*b.LD
+	for j := 0; j < wide; j += t.p.nr {
+		j = min(j, wide-t.p.nr)
+		for k := 0; k < t.depth; k += t.p.chain {
+			if s.turnedPart(x, at+j*b.LD, k, y[j:], ld) != 0 {
+				return false
+			}
+		}
+	}
+	t.storeRows(w, y[wide-n:], ld, item, j0, n)
+	return true
+}
+
+// turnedPart adds the products of a part of the sum, from depth k on, of the columns that begin at an element of B. Its result
+// is not 0 if elements of B are subnormal, which matters in the VNNI layout.
+func (s *smallMTask) turnedPart(x []float32, at, k int, y []float32, ld int) (subnormal uint64) {
+	t, b := s.g, &s.g.mats[1].m
+	kc, next := min(t.p.chain, t.depth-k), at+k+t.p.chain
+	if k+kc == t.depth {
+		next = at + t.p.nr*b.LD
+	}
+	deep, from, ahead := t.packedDepth(t.depth), b.at(at+k), b.at(min(next, b.Len()-1))
+	for r := 0; r < t.rows; {
+		h := s.group(t.rows - r)
+		if words := &x[r*deep+t.packedDepth(k)*h]; t.vnni {
+			subnormal |= t.p.vnni.turned[log2(h)](kc, words, from, b.LD, &y[r*ld], ld, k, ahead)
+		} else {
+			t.p.turned[b.Type][log2(h)](kc, words, from, b.LD, &y[r*ld], ld, k, ahead)
+		}
+		r += h
+	}
+	return subnormal
+}
+
+// group is the number of rows, of n remaining ones, that one call of a kernel processes: 8, 4, 2 or 1.
+func (s *smallMTask) group(n int) int {
 	h := 8
+	if s.way == turnedB {
+		h = 1 << (len(s.g.p.turned[s.g.b.typ()]) - 1)
+	}
 	for h > n {
 		h /= 2
 	}
@@ -149,10 +240,10 @@ func group(n int) int {
 }
 
 // groupStart is the first row of the group of row r of n.
-func groupStart(n, r int) int {
+func (s *smallMTask) groupStart(n, r int) int {
 	start := 0
-	for start+group(n-start) <= r {
-		start += group(n - start)
+	for start+s.group(n-start) <= r {
+		start += s.group(n - start)
 	}
 	return start
 }
@@ -172,78 +263,4 @@ func (t *gemmTask) storeRows(w *worker, y []float32, ld, item, j0, n int) {
 			t.out.applyEpilogue(w, tile, item, r, h, j0+j, wide, nil, 0)
 		}
 	}
-}
-
-// dots computes n columns from j0 as dot products of contiguous rows.
-func (s *smallMTask) dots(w *worker, item, j0, n int) {
-	t, a, b := s.g, &s.g.mats[0].m, &s.g.mats[1].m
-	y := w.c.get(t.rows * n)
-	depth := roundUp(t.depth, 16)
-	x := w.a.get(t.rows * depth)
-	for r := range t.rows {
-		row := x[r*depth : (r+1)*depth]
-		t.p.Load(row[:t.depth], a.From(a.item(item, t.out.inner)+r*a.LD))
-		clear(row[t.depth:])
-	}
-	whole := t.depth &^ 15
-	base := b.item(item, t.out.inner) + j0*b.LD
-	tail := zeroTail{buf: Buf{b.Type, w.tailOf(b.Type)}}
-	for j := 0; j < n; j += 4 {
-		j := min(j, n-4) // the last group overlaps the previous one
-		s.dot4(x, depth, min(whole, 16*t.p.chain), b.at(base+j*b.LD), b.LD, b.Type, y[j:], n)
-		for k := 16 * t.p.chain; k < whole; k += 16 * t.p.chain {
-			sum := w.row[2].get(4 * t.rows)
-			s.dot4(x[k:], depth, min(whole-k, 16*t.p.chain), b.at(base+j*b.LD+k), b.LD, b.Type, sum, 4)
-			addFours(y[j:], n, sum)
-		}
-		if whole < t.depth {
-			tail.fill(b, base+j*b.LD+whole, t.depth-whole)
-			sum := w.row[2].get(4 * t.rows)
-			s.dot4(x[whole:], depth, 16, tail.buf.at(0), 16, b.Type, sum, 4)
-			addFours(y[j:], n, sum)
-		}
-	}
-	t.storeRows(w, y, n, item, j0, n)
-}
-
-// addFours adds sums of four columns a row to rows of y, ld apart.
-func addFours(y []float32, ld int, sum []float32) {
-	for i, v := range sum {
-		y[i/4*ld+i%4] += v
-	}
-}
-
-// dot4 computes four columns of every row, out[r*ldo+j].
-func (s *smallMTask) dot4(x []float32, ldx, k int, w *byte, ldw int, typ Type, out []float32, ldo int) {
-	t := s.g
-	if k == 0 {
-		for r := range t.rows {
-			clear(out[r*ldo : r*ldo+4])
-		}
-		return
-	}
-	for r := 0; r < t.rows; {
-		h := 1
-		if t.rows-r > 1 && t.p.dots[typ][1] != nil {
-			h = 2
-		}
-		t.p.dots[typ][h-1](k, &x[r*ldx], ldx, w, ldw, &out[r*ldo], ldo)
-		r += h
-	}
-}
-
-// zeroTail is a copy of the last few elements of four rows, 16 apart, with zeros behind them.
-type zeroTail struct{ buf Buf }
-
-func (z *zeroTail) fill(b *Mat, at, n int) {
-	size := b.Type.Size()
-	clear(z.buf.Data)
-	for r := range 4 {
-		copy(z.buf.Data[r*16*size:(r*16+n)*size], b.From(at+r*b.LD).Data)
-	}
-}
-
-// tailOf is memory for four rows of 16 elements.
-func (w *worker) tailOf(t Type) []byte {
-	return Floats(w.row[3].get(64)).Data[:64*t.Size()]
 }

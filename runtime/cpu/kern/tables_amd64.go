@@ -20,8 +20,7 @@ func kernelsAVX512(p *Path) {
 	p.foldRows[F32] = foldRowsF32AVX512
 	p.panels[F32] = panelsF32AVX512
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX512, gemv2F32AVX512, gemv4F32AVX512, gemv8F32AVX512}
-	p.dots[F32][0] = dots1F32AVX512
-	p.dots[F32][1] = dots2F32AVX512
+	p.turned[F32] = []turnedFunc{turned1F32AVX512, turned2F32AVX512, turned4F32AVX512, turned8F32AVX512}
 	p.packing[F16] = []packingFunc{6: packingF167x32AVX512, packingF168x32AVX512, packingF169x32AVX512, packingF1610x32AVX512, packingF1611x32AVX512, packingF1612x32AVX512, packingF1613x32AVX512, packingF1614x32AVX512}
 	p.rows[F16] = rowsF16AVX512
 	p.pick[F16] = pickF16AVX512
@@ -33,8 +32,7 @@ func kernelsAVX512(p *Path) {
 	p.foldRows[F16] = foldRowsF16AVX512
 	p.panels[F16] = panelsF16AVX512
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX512, gemv2F16AVX512, gemv4F16AVX512, gemv8F16AVX512}
-	p.dots[F16][0] = dots1F16AVX512
-	p.dots[F16][1] = dots2F16AVX512
+	p.turned[F16] = []turnedFunc{turned1F16AVX512, turned2F16AVX512, turned4F16AVX512, turned8F16AVX512}
 	p.packing[BF16] = []packingFunc{6: packingBF167x32AVX512, packingBF168x32AVX512, packingBF169x32AVX512, packingBF1610x32AVX512, packingBF1611x32AVX512, packingBF1612x32AVX512, packingBF1613x32AVX512, packingBF1614x32AVX512}
 	p.rows[BF16] = rowsBF16AVX512
 	p.pick[BF16] = pickBF16AVX512
@@ -46,8 +44,7 @@ func kernelsAVX512(p *Path) {
 	p.foldRows[BF16] = foldRowsBF16AVX512
 	p.panels[BF16] = panelsBF16AVX512
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX512, gemv2BF16AVX512, gemv4BF16AVX512, gemv8BF16AVX512}
-	p.dots[BF16][0] = dots1BF16AVX512
-	p.dots[BF16][1] = dots2BF16AVX512
+	p.turned[BF16] = []turnedFunc{turned1BF16AVX512, turned2BF16AVX512, turned4BF16AVX512, turned8BF16AVX512}
 	p.unary[Neg] = negAVX512
 	p.unary[Abs] = absAVX512
 	p.unary[Sqrt] = sqrtAVX512
@@ -154,7 +151,7 @@ func kernelsAVX2(p *Path) {
 	p.foldRows[F32] = foldRowsF32AVX2
 	p.panels[F32] = panelsF32AVX2
 	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX2, gemv2F32AVX2, gemv4F32AVX2, gemv8F32AVX2}
-	p.dots[F32][0] = dots1F32AVX2
+	p.turned[F32] = []turnedFunc{turned1F32AVX2, turned2F32AVX2, turned4F32AVX2}
 	p.packing[F16] = []packingFunc{2: packingF163x16AVX2, packingF164x16AVX2, packingF165x16AVX2, packingF166x16AVX2}
 	p.rows[F16] = rowsF16AVX2
 	p.pick[F16] = pickF16AVX2
@@ -165,8 +162,7 @@ func kernelsAVX2(p *Path) {
 	p.addRows[F16] = addRowsF16AVX2
 	p.foldRows[F16] = foldRowsF16AVX2
 	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX2, gemv2F16AVX2, gemv4F16AVX2, gemv8F16AVX2}
-	p.dots[F16][0] = dots1F16AVX2
-	p.dots[F16][1] = dots2F16AVX2
+	p.turned[F16] = []turnedFunc{turned1F16AVX2, turned2F16AVX2, turned4F16AVX2}
 	p.packing[BF16] = []packingFunc{2: packingBF163x16AVX2, packingBF164x16AVX2, packingBF165x16AVX2, packingBF166x16AVX2}
 	p.rows[BF16] = rowsBF16AVX2
 	p.pick[BF16] = pickBF16AVX2
@@ -177,8 +173,7 @@ func kernelsAVX2(p *Path) {
 	p.addRows[BF16] = addRowsBF16AVX2
 	p.foldRows[BF16] = foldRowsBF16AVX2
 	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX2, gemv2BF16AVX2, gemv4BF16AVX2, gemv8BF16AVX2}
-	p.dots[BF16][0] = dots1BF16AVX2
-	p.dots[BF16][1] = dots2BF16AVX2
+	p.turned[BF16] = []turnedFunc{turned1BF16AVX2, turned2BF16AVX2, turned4BF16AVX2}
 	p.unary[Neg] = negAVX2
 	p.unary[Abs] = absAVX2
 	p.unary[Sqrt] = sqrtAVX2
@@ -270,5 +265,8 @@ func vnniAVX512() *vnniKernels {
 		},
 		indirect: []indirectFunc{indirectVNNI1x32AVX512, indirectVNNI2x32AVX512, indirectVNNI3x32AVX512, indirectVNNI4x32AVX512, indirectVNNI5x32AVX512, indirectVNNI6x32AVX512, indirectVNNI7x32AVX512, indirectVNNI8x32AVX512, indirectVNNI9x32AVX512, indirectVNNI10x32AVX512, indirectVNNI11x32AVX512, indirectVNNI12x32AVX512, indirectVNNI13x32AVX512, indirectVNNI14x32AVX512},
 		unpacked: []unpackedFunc{unpackedVNNI1x32AVX512, unpackedVNNI2x32AVX512, unpackedVNNI3x32AVX512, unpackedVNNI4x32AVX512, unpackedVNNI5x32AVX512, unpackedVNNI6x32AVX512, unpackedVNNI7x32AVX512, unpackedVNNI8x32AVX512, unpackedVNNI9x32AVX512, unpackedVNNI10x32AVX512, unpackedVNNI11x32AVX512, unpackedVNNI12x32AVX512, unpackedVNNI13x32AVX512, unpackedVNNI14x32AVX512},
-		ending:   []endingFunc{endingVNNI1x32AVX512, endingVNNI2x32AVX512, endingVNNI3x32AVX512, endingVNNI4x32AVX512, endingVNNI5x32AVX512, endingVNNI6x32AVX512, endingVNNI7x32AVX512, endingVNNI8x32AVX512, endingVNNI9x32AVX512, endingVNNI10x32AVX512, endingVNNI11x32AVX512, endingVNNI12x32AVX512, endingVNNI13x32AVX512, endingVNNI14x32AVX512}}
+		ending:   []endingFunc{endingVNNI1x32AVX512, endingVNNI2x32AVX512, endingVNNI3x32AVX512, endingVNNI4x32AVX512, endingVNNI5x32AVX512, endingVNNI6x32AVX512, endingVNNI7x32AVX512, endingVNNI8x32AVX512, endingVNNI9x32AVX512, endingVNNI10x32AVX512, endingVNNI11x32AVX512, endingVNNI12x32AVX512, endingVNNI13x32AVX512, endingVNNI14x32AVX512},
+		turned:   []turnedVNNIFunc{turned1VNNIAVX512, turned2VNNIAVX512, turned4VNNIAVX512, turned8VNNIAVX512},
+		gemv:     []gemvVNNIFunc{gemv1VNNI8AVX512, gemv2VNNI8AVX512, gemv4VNNI8AVX512, gemv8VNNI8AVX512},
+		gemvWord: []gemvVNNIFunc{gemv1VNNI2AVX512, gemv2VNNI2AVX512, gemv4VNNI2AVX512, gemv8VNNI2AVX512}}
 }

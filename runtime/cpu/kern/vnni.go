@@ -11,14 +11,16 @@ import (
 // which the two products of a word are added. The processor treats subnormal numbers as zero, so that infinity times a
 // subnormal number would be NaN. Therefore rows and columns with subnormal elements are multiplied in f32.
 type vnniKernels struct {
-	tile     [2][]tileFunc  // kc counts words
-	indirect []indirectFunc // the same
-	unpacked []unpackedFunc // the same
-	ending   []endingFunc   // the same; they store bf16 and add no residual
-	rows     rowsFunc       // packs words; k is even
-	pick     pickFunc       // the same
-	fromF32  interleaveFunc // padsToVNNI pairs of widened rows; k is even
-	toF32    interleaveFunc // the inverse, of k rows of words
+	tile           [2][]tileFunc  // kc counts words
+	indirect       []indirectFunc // the same
+	unpacked       []unpackedFunc // the same
+	ending         []endingFunc   // the same; they store bf16 and add no residual
+	turned         []turnedVNNIFunc
+	gemv, gemvWord []gemvVNNIFunc // 1, 2, 4 and 8 rows; 8 rows of w, and 2
+	rows           rowsFunc       // packs words; k is even
+	pick           pickFunc       // the same
+	fromF32        interleaveFunc // padsToVNNI pairs of widened rows; k is even
+	toF32          interleaveFunc // the inverse, of k rows of words
 	// subnormal has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
 	subnormal func(k, n int, src *float32, lds int) (lanes uint64)
 }
