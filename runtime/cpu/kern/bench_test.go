@@ -168,6 +168,29 @@ func BenchmarkSmallM(b *testing.B) {
 	})
 }
 
+// BenchmarkTransposed is y = x W^T for few rows, with W in memory or packed before.
+func BenchmarkTransposed(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, cols := range []int{3072, 50257} {
+			for t := range numTypes {
+				for _, rows := range []int{1, 2, 4, 8} {
+					g := benchGemm(rows, cols, 768, t)
+					g.B.T, g.B.LD = true, 768
+					run := func(name string) {
+						b.Run(fmt.Sprintf("%dx%d/%v/%s", rows, cols, t, name), func(b *testing.B) {
+							flops(b, m, 2*768*float64(rows*cols), func() { m.Gemm(g) })
+						})
+					}
+					run("memory")
+					g.B.Fixed = Fixed{Weights: NewWeights(nil, NewBlock)}
+					run("packed")
+					g.B.Fixed.Drop()
+				}
+			}
+		}
+	})
+}
+
 // BenchmarkCache are row kernels and smooth primitives on data in cache.
 func BenchmarkCache(b *testing.B) {
 	const rows, cols = 16, 1024

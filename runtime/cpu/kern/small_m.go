@@ -13,7 +13,8 @@ const (
 )
 
 // choose selects the way for t by its shape alone, so that the way does not depend on the number of
-// workers or the vector width. All ways compute the same bits. Tile registers multiply few rows as fast as they read panels.
+// workers. All ways compute the same bits. Tile registers multiply few rows as fast as they read panels. Panels that are
+// packed once are read faster than a transposed matrix, unless widening has made them larger.
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
 	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
@@ -22,6 +23,8 @@ func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 		return packed
 	case !g.B.T:
 		return gemvRows
+	case g.B.Fixed.Weights != nil && (g.B.Type == F32 || m.usesVNNI(g.A.Type, g.B.Type)):
+		return packed
 	case g.M <= smallMRows/2:
 		return turnedB
 	}
