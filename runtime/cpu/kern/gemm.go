@@ -77,7 +77,11 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.out = output{p: m.Path, c: g.C, inner: inner, epi: g.Epilogue}
 	if how := t.choose(m, g); how != packed {
 		g.A.Fixed.loadUnpacked()
-		g.B.Fixed.loadUnpacked()
+		if how == turnedB && g.B.Type != F32 && t.readRows(m) {
+			how = gemvRows
+		} else {
+			g.B.Fixed.loadUnpacked()
+		}
 		t.out.epi.PostOp = nil
 		whole := m.wholeResult(&t.out.c.Buf, g.PostOp, g.M*g.N*t.items)
 		m.smallM(t, how)

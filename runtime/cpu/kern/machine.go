@@ -15,6 +15,7 @@ type Machine struct {
 	gemm        gemmTask
 	ahead       aheadTask
 	smallMRun   smallMTask
+	rowsForm    rowsTask
 	conv        convTask
 	channel     channelTask
 	last        lastTask

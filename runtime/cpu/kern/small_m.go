@@ -14,7 +14,7 @@ const (
 
 // choose selects the way for t by its shape alone, so that the way does not depend on the number of
 // workers. All ways compute the same bits. Tile registers multiply few rows as fast as they read panels. Panels that are
-// packed once are read faster than a transposed matrix, unless widening has made them larger.
+// packed once are read faster than a transposed matrix, unless widening has made them larger; see readRows.
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
 	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
