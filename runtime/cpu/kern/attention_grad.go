@@ -54,11 +54,14 @@ func (x *attnHead) gradBlock() int {
 	return x.p.blockOf(gradQueries)
 }
 
-// startKeys prepares the sums of the gradients of keys and values. If one block has all queries, products store them.
+// startKeys prepares the sums of the gradients of keys and values. All queries are one block where these are few, and products
+// may then store the sums.
 func (g *attnGrad) startKeys(kv int) {
 	a, p, n := &g.t.a, g.p, g.k1-g.k0
-	most := p.blockOf(2 * gradQueries)
-	g.once = p.fetching[1] != nil && a.S > 0 && a.S <= most && a.Heads == a.KVHeads && g.byRows(&a.Q, a.D) && g.byRows(&a.DY, a.DV) && a.GradK.Type == F32 && a.GradV.Type == F32
+	if most := p.blockOf(2 * gradQueries); a.S <= most {
+		g.ld = most
+	}
+	g.once = p.fetching[1] != nil && a.S > 0 && a.S <= g.ld && a.Heads == a.KVHeads && g.byRows(&a.Q, a.D) && g.byRows(&a.DY, a.DV) && a.GradK.Type == F32 && a.GradV.Type == F32
 	if !g.once {
 		g.dk, g.dv = p.apart(&g.mem.sums[0], n, a.D), p.apart(&g.mem.sums[1], n, a.DV)
 		clear(g.dk.x)
@@ -66,7 +69,7 @@ func (g *attnGrad) startKeys(kv int) {
 		return
 	}
 	k, v := a.GradK.mat(g.b, kv, g.k0), a.GradV.mat(g.b, kv, g.k0)
-	g.ld, g.dk, g.dv = most, rowPanels{k.f32(), k.LD, p.nr}, rowPanels{v.f32(), v.LD, p.nr}
+	g.dk, g.dv = rowPanels{k.f32(), k.LD, p.nr}, rowPanels{v.f32(), v.LD, p.nr}
 	for r := max(0, g.visible(a.S-1)-g.k0); r < n; r++ { // no query sees them
 		clear(g.dk.x[r*k.LD:][:a.D])
 		clear(g.dv.x[r*v.LD:][:a.DV])
