@@ -72,7 +72,7 @@ func (v *vm) newGemv(t string, m, depth int) *gemvRun {
 	k := &gemvRun{v: v, t: t, m: m, depth: depth, n: ptrParam("vecs"), y: ptrParam("y"), ldy: ptrParam("ldy"), x: ptrParam("x"), ldw: ptrParam("ldw"), ldw3: GP64()}
 	k.w = []reg.GPVirtual{ptrParam("w")}
 	scaleBy(k.ldy, 4)
-	scaleBy(k.ldw, k.size())
+	scaleBy(k.ldw, sizeInMemory(k.t))
 	LEAQ(Mem{Base: k.ldw, Index: k.ldw, Scale: 2}, k.ldw3)
 	for i := range (2*depth - 1) / 4 { // those that are prefetched included
 		k.w = append(k.w, GP64())
@@ -82,17 +82,17 @@ func (v *vm) newGemv(t string, m, depth int) *gemvRun {
 	return k
 }
 
-// size is that of an element of w.
-func (k *gemvRun) size() int {
-	if k.t == words {
+// sizeInMemory is the size of an element in memory: words are joined of two.
+func sizeInMemory(t string) int {
+	if t == words {
 		return 2
 	}
-	return typeSize(k.t)
+	return typeSize(t)
 }
 
 // loops emits the loops over the columns.
 func (k *gemvRun) loops() {
-	line := 64 / (k.v.w * k.size()) // vectors of a line of w
+	line := 64 / (k.v.w * sizeInMemory(k.t)) // vectors of a line of w
 	SUBQ(imm(line), k.n)
 	JL(LabelRef("few"))
 	Label("line")
@@ -112,15 +112,17 @@ func (k *gemvRun) loops() {
 }
 
 // row is the address of row r of w.
-func (k *gemvRun) row(r int) Mem {
-	base := k.w[r/4]
-	switch r % 4 {
+func (k *gemvRun) row(r int) Mem { return rowOfFour(k.w[r/4], k.ldw, k.ldw3, r) }
+
+// rowOfFour is the address of row i%4 of four rows from p on, ld apart; ld3 is three times ld.
+func rowOfFour(p, ld, ld3 reg.GPVirtual, i int) Mem {
+	switch i % 4 {
 	case 0:
-		return Mem{Base: base}
+		return Mem{Base: p}
 	case 3:
-		return Mem{Base: base, Index: k.ldw3, Scale: 1}
+		return Mem{Base: p, Index: ld3, Scale: 1}
 	}
-	return Mem{Base: base, Index: k.ldw, Scale: uint8(r % 4)}
+	return Mem{Base: p, Index: ld, Scale: uint8(i % 4)}
 }
 
 // products is the number of broadcasts of x for each row of y.
@@ -156,7 +158,7 @@ func (k *gemvRun) vectors(count int) {
 	}
 	ADDQ(imm(count*v.size()), k.y)
 	for _, p := range k.w {
-		ADDQ(imm(count*v.w*k.size()), p)
+		ADDQ(imm(count*v.w*sizeInMemory(k.t)), p)
 	}
 }
 
@@ -191,7 +193,7 @@ func (k *gemvRun) load(r, first, count int) (col []vec) {
 	}
 	for j := range count {
 		c, at := v.new(), k.row(r)
-		at.Disp = (first + j) * v.w * k.size()
+		at.Disp = (first + j) * v.w * sizeInMemory(k.t)
 		v.load(k.t, at, c)
 		col = append(col, c)
 	}

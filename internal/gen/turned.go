@@ -28,7 +28,7 @@ func (v *vm) turned(t string, m int) {
 	}
 	v.text(fmt.Sprintf("turned%d%s", m, t), params, fmt.Sprintf(doc, m))
 	r := &turnedRun{v: v, t: t, m: m, w: ptrParam("w"), ldw: ptrParam("ldw"), next: ptrParam("next"), ldw3: GP64()}
-	scaleBy(r.ldw, r.size())
+	scaleBy(r.ldw, sizeInMemory(r.t))
 	LEAQ(Mem{Base: r.ldw, Index: r.ldw, Scale: 2}, r.ldw3)
 	if t == words {
 		r.small = v.smallest()
@@ -60,14 +60,6 @@ type turnedRun struct {
 	sum                [][]vec       // of a row, by vector
 }
 
-// size is that of an element of w.
-func (r *turnedRun) size() int {
-	if r.t == words {
-		return 2
-	}
-	return typeSize(r.t)
-}
-
 // depths is the number of depths of a square: of halves those of a cache line, which is then read once.
 func (r *turnedRun) depths() int {
 	if r.lines() {
@@ -77,7 +69,7 @@ func (r *turnedRun) depths() int {
 }
 
 // lines reports whether rows of a square are vectors of halves, two depths a lane.
-func (r *turnedRun) lines() bool { return r.v.wide() && r.size() == 2 }
+func (r *turnedRun) lines() bool { return r.v.wide() && sizeInMemory(r.t) == 2 }
 
 // pass emits the sums of so many vectors of columns over all depths.
 func (r *turnedRun) pass(first, vectors int) {
@@ -99,8 +91,8 @@ func (r *turnedRun) pass(first, vectors int) {
 	JZ(LabelRef(name("rest")))
 	loop(name("square"), squares, func() {
 		r.squares(w, next, vectors, nil, "")
-		ADDQ(imm(r.depths()*r.size()), w)
-		ADDQ(imm(r.depths()*r.size()), next)
+		ADDQ(imm(r.depths()*sizeInMemory(r.t)), w)
+		ADDQ(imm(r.depths()*sizeInMemory(r.t)), next)
 		ADDQ(imm(4*r.steps()*r.m), r.x)
 	})
 	Label(name("rest"))
@@ -159,15 +151,7 @@ func (r *turnedRun) steps() int {
 }
 
 // row is the address of row i of the four that begin at p.
-func (r *turnedRun) row(p reg.GPVirtual, i int) Mem {
-	switch i % 4 {
-	case 0:
-		return Mem{Base: p}
-	case 3:
-		return Mem{Base: p, Index: r.ldw3, Scale: 1}
-	}
-	return Mem{Base: p, Index: r.ldw, Scale: uint8(i % 4)}
-}
+func (r *turnedRun) row(p reg.GPVirtual, i int) Mem { return rowOfFour(p, r.ldw, r.ldw3, i) }
 
 // loader returns what loads a row of a square, or the first k elements of one.
 func (r *turnedRun) loader(k reg.GPVirtual) func(m Mem) vec {
