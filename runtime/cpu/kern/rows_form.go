@@ -21,19 +21,20 @@ func (t *gemmTask) readRows(m *Machine) bool {
 	if b.Fixed.Weights == nil || t.items > 1 {
 		return false
 	}
-	x := &m.rowsForm
-	*x = rowsTask{src: *b, rows: t.depth, cols: t.cols, ld: roundUp(t.cols, 32)}
+	x, ld := &m.rowsForm, roundUp(t.cols, 32)
+	*x = rowsTask{src: *b, rows: t.depth, cols: t.cols, ld: ld}
 	l := Layout{Kind: "rows"}
 	copy(l.Of[:], []int{x.rows, x.cols, int(b.Type), b.Fixed.At, b.LD})
-	data := b.Fixed.form(m, &l, x.rows*x.ld/2, x)
+	data := b.Fixed.form(m, &l, x.rows*ld/2, x)
 	*x = rowsTask{}
 	if data == nil {
 		return false
 	}
-	b.Data, b.LD, b.T, t.mats[1].contig = Floats(data).Data, roundUp(t.cols, 32), false, true
+	b.Data, b.LD, b.T, t.mats[1].contig = Floats(data).Data, ld, false, true
 	return true
 }
 
+// packAll writes the form to dst, two halves a float.
 func (x *rowsTask) packAll(m *Machine, dst []float32) {
 	x.dst = halvesAt(Floats(dst).at(0), 2*len(dst))
 	m.run(8*x.rows*x.cols, ceilDiv(x.cols, formColumns), x)

@@ -137,14 +137,11 @@ func (t *winoGrad) Run(worker, i int) {
 		return
 	}
 	b0, b1 := bound(c, d.cols, t.x.panels), bound(c+1, d.cols, t.x.panels)
-	switch {
-	case t.mode == winoSumMode:
+	if t.mode == winoSumMode {
 		t.products(item, r, b0, b1)
-	case d.cols == 1:
-		t.taps(w, r, 0, t.x.panels)
-	default:
-		t.taps(w, r, b0, b1)
+		return
 	}
+	t.taps(w, r, b0, b1)
 }
 
 // eachBand transforms tile rows [r0,r1) of the block, those of an image together.
