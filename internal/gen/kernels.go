@@ -101,6 +101,7 @@ var kernels = []kernel{
 	{"axpb", "src", "a b", 4, func(v *vm, x, s []vec) vec { return v.fma(x[0], s[0], s[1]) }},
 	{"axpy", "src y", "a", 4, func(v *vm, x, s []vec) vec { return v.fma(x[0], s[0], x[1]) }},
 	{"expAxpb", "src", "a b", 1, func(v *vm, x, s []vec) vec { return v.exp(v.fma(x[0], s[0], s[1])) }},
+	{"exp2Axpb", "src", "a b", 1, func(v *vm, x, s []vec) vec { return v.exp2(v.fma(x[0], s[0], s[1])) }},
 	{"softGrad", "dp prob", "a b", 2, func(v *vm, x, s []vec) vec { return v.mul(v.mul(v.add(x[0], s[1]), x[1]), s[0]) }},
 	{"affine", "src gamma beta", "rstd mean", 2, func(v *vm, x, s []vec) vec {
 		return v.fma(v.mul(v.sub(x[0], s[1]), s[0]), x[1], x[2])

@@ -234,6 +234,8 @@ type attnHead struct {
 	mem     *attnMem
 	b, head int
 
+	subnormal bool // queries or keys of a product of words may have subnormal elements
+
 	coming  []coming // what the next head reads and writes
 	fetched int      // the first of them that has not been prefetched
 }
@@ -253,6 +255,7 @@ type attnMem struct {
 	rows  [2]floats // queries and gradients of results as rows, p.nr columns at a time
 	sums  [2]floats // gradients of keys and values, the same
 	tiles floats    // keys, turned, for tile registers
+	exact [3]floats // keys, queries and scores that are replaced, see attnHead.replaceSubnormal
 
 	coming [numViews]coming // an attnHead's
 }
@@ -276,7 +279,8 @@ func (x *attnHead) keys(q, k int) int { return max(0, min(attnKeys, x.visible(q)
 func (x *attnHead) forward(q, h int) {
 	a, p, mem, wide := &x.t.a, x.p, x.mem, x.p.queries
 	tiles := ceilDiv(h, wide)
-	vnni := x.usesVNNI(&a.Q, q, h, &a.K, x.kvHead(), 0, x.visible(q+h-1), a.D)
+	vnni := x.inWords(&a.Q, &a.K, a.D)
+	x.subnormal = vnni && !x.usesVNNI(&a.Q, q, h, &a.K, x.kvHead(), 0, x.visible(q+h-1), a.D)
 	qs := x.columns(&a.Q, &mem.q, q, h, a.D, vnni)
 	o, state := mem.o.get(tiles*wide*a.DV), mem.state.get(tiles*stateRows*wide)
 	s := mem.s.get(attnKeys * wide)

@@ -1,6 +1,9 @@
 package kern
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // The parts of attention: the layouts in which products read its operands, the products, and the
 // masking of keys.
@@ -25,16 +28,20 @@ func (m Mat) turned() Mat {
 // in32Bits views a matrix of 16-bit elements, with an even number in each row, as a matrix of 32-bit words.
 func (m Mat) in32Bits() Mat { return Mat{Buf: Buf{F32, m.Data}, LD: m.LD / 2} }
 
-// usesVNNI reports whether rows [i,i+n) of a and rows [j,j+m) of b, of another head, are multiplied in the VNNI layout.
+// inWords reports whether rows of a and of b are multiplied in the VNNI layout, if they have no subnormal element.
+func (x *attnHead) inWords(a, b *View, width int) bool {
+	return x.p.multipliesWords(a.Type, b.Type, width) && a.Stride[2]%2+b.Stride[2]%2 == 0
+}
+
+// usesVNNI reports whether all of rows [i,i+n) of a and rows [j,j+m) of b, of another head, are multiplied in the VNNI layout.
 // They are not if one of them has a subnormal element (see vnniKernels).
 func (x *attnHead) usesVNNI(a *View, i, n int, b *View, head, j, m, width int) bool {
-	if !x.p.usesVNNI(a.Type, b.Type) || width%2+a.Stride[2]%2+b.Stride[2]%2 > 0 {
-		return false
-	}
-	if x.p.amx != nil && width%amxDepth > 0 {
-		return false
-	}
-	return x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2, false) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2, false)
+	return x.inWords(a, b, width) && x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2, false) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2, false)
+}
+
+// multipliesWords reports whether attention multiplies rows of so many elements of the given types in the VNNI layout.
+func (p *Path) multipliesWords(a, b Type, width int) bool {
+	return p.usesVNNI(a, b) && width%2 == 0 && (p.amx == nil || width%amxDepth == 0)
 }
 
 // clean reports whether n rows of words have no subnormal half and, if they must be finite, no
@@ -288,7 +295,9 @@ func (x *attnHead) scaled() bool { return !x.t.a.Mask.absent() || x.t.a.Scale <=
 // the factor that they must still be multiplied by.
 func (x *attnHead) scores(s []float32, ld, q, k, n int, keys Mat, queries []float32) (scale float32) {
 	a, p, wide := &x.t.a, x.p, x.p.queries
-	x.keysByQueries(q, k, n, a.D, keys, queries, s, ld)
+	if x.keysByQueries(q, k, n, a.D, keys, queries, s, ld); x.subnormal {
+		x.replaceSubnormal(s, ld, q, k, n)
+	}
 	if !x.scaled() {
 		return a.Scale
 	}
@@ -310,6 +319,34 @@ func (x *attnHead) scores(s []float32, ld, q, k, n int, keys Mat, queries []floa
 	return 1
 }
 
+// replaceSubnormal replaces products of words by those in f32 where the query or the key has a subnormal element. What other rows have
+// does not count, so that no result depends on its block.
+func (x *attnHead) replaceSubnormal(s []float32, ld, q, k, n int) {
+	a, mem, wide := &x.t.a, x.mem, x.p.queries
+	h := min(wide, a.S-q)
+	keys, queries := x.contiguousRows(&a.K, &mem.exact[0], x.kvHead(), k, n, a.D, false), x.columns(&a.Q, &mem.exact[1], q, h, a.D, false)
+	exact := mem.exact[2].get(n * wide)
+	x.keysByQueries(q, k, n, a.D, keys, queries, exact, wide)
+	subnormal := func(m Mat) bool { return x.p.anySubnormal(floatsAt(m.at(0), a.D/2)) }
+	var all [64]int
+	columns := all[:0]
+	for i := range h {
+		if subnormal(a.Q.mat(x.b, x.head, q+i)) {
+			columns = append(columns, i)
+		}
+	}
+	for r := range n {
+		to, from := s[r*ld:][:wide], exact[r*wide:][:wide]
+		if subnormal(a.K.mat(x.b, x.kvHead(), k+r)) {
+			copy(to, from)
+			continue
+		}
+		for _, i := range columns {
+			to[i] = from[i]
+		}
+	}
+}
+
 // stairs returns how many of n keys, from k on, all queries of the tile from q on see, and the mask for the first key
 // after them (see softFunc).
 func (x *attnHead) stairs(q, k, n int) (full int, stair *float32) {
@@ -323,34 +360,67 @@ func (x *attnHead) stairs(q, k, n int) (full int, stair *float32) {
 }
 
 // stateRows is the number of rows of the state of a softFunc.
-const stateRows = 4
+const stateRows = 5
 
 // softRows is a softFunc made of other kernels of the path.
 func (p *Path) softRows(n, full int, s *float32, ld int, state, stair *float32, scale float32) {
-	w := p.queries
+	w, factor := p.queries, scale*float32(math.Log2E)
 	all := unsafe.Slice(state, stateRows*w)
-	top, sum, old, shift := all[:w], all[w:2*w], all[2*w:3*w], all[3*w:]
+	top, sum, old, less, part := all[:w], all[w:2*w], all[2*w:3*w], all[3*w:4*w], all[4*w:]
 	copy(old, top)
 	for r := range n {
 		row := unsafe.Slice(after(s, r*ld), w)
 		p.hide(row, r-full, stair, negInf)
 		p.binary[Max](w, &top[0], &top[0], &row[0])
 	}
-	for i, m := range top {
-		if m == negInf { // has seen nothing but -Inf
-			m = 0
-		}
-		shift[i] = m
-		old[i] -= m
+	for i := range top {
+		less[i] = softShift(top[i], factor)
+		old[i] = float32(old[i]*factor) + less[i]
 	}
-	p.expAxpb(w, &old[0], &old[0], scale, 0)
-	p.binary[Mul](w, &sum[0], &sum[0], &old[0])
+	p.exp2Axpb(w, &old[0], &old[0], 1, 0)
+	clear(part)
 	for r := range n {
 		row := after(s, r*ld)
-		p.binary[Sub](w, row, row, &shift[0])
-		p.expAxpb(w, row, row, scale, 0)
-		p.binary[Add](w, &sum[0], &sum[0], row)
+		p.axpy(w, row, row, &less[0], factor)
+		p.exp2Axpb(w, row, row, 1, 0)
+		p.binary[Add](w, &part[0], &part[0], row)
 	}
+	p.ternary[FMA](w, &sum[0], &sum[0], &old[0], &part[0])
+}
+
+// softShift is what is added to scores times factor, the largest of which is top: 0 where that is -Inf.
+func softShift(top, factor float32) float32 {
+	if top == negInf {
+		return 0
+	}
+	return -(top * factor)
+}
+
+// softRow is a softFunc for one query, whose scores are a row, up to the sum of their exponentials, which addSoft adds to the state.
+func (p *Path) softRow(s, state []float32, scale float32) {
+	top, old, factor := state[0], &state[2], scale*float32(math.Log2E)
+	state[0] = max(top, p.max(len(s), &s[0]))
+	shift := softShift(state[0], factor)
+	switch top {
+	case negInf:
+		*old = 0
+	case state[0]:
+		*old = 1
+	default:
+		*old = float32(top*factor) + shift
+		p.exp2Axpb(1, old, old, 1, 0)
+	}
+	p.exp2Axpb(len(s), &s[0], &s[0], factor, shift)
+}
+
+// addSoft adds the sum of exponentials, added one by one, to that of a softRow's state.
+func (p *Path) addSoft(state []float32, sum float32) {
+	if state[2] == 1 {
+		state[1] += sum
+		return
+	}
+	state[3] = sum
+	p.axpy(1, &state[1], &state[1], &state[3], state[2])
 }
 
 // softGradRows is a softGradFunc made of other kernels of the path.

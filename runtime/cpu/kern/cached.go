@@ -1,5 +1,7 @@
 package kern
 
+import "math"
+
 // CachedAttention is attention of S queries a sequence to the filled rows of its cache. Query i of sequence b sees the
 // rows 0..Pos[b]+i of K and V, [Batch, KVHeads, T, D] and [Batch, KVHeads, T, DV]; from i = Count[b] on its result is 0.
 // Rows that no query sees are not read.
@@ -170,83 +172,145 @@ func (t *cachedTask) Run(worker, i int) {
 // results computes columns [c0,c1) of a row of y from its scores, which may be another worker's, too.
 func (t *cachedTask) results(w *worker, row int, scores []float32, item, c0, c1 int) {
 	a, p := &t.a, t.m.Path
-	y := w.attn.o.get(roundUp(a.DV, p.lanes))[:c1-c0]
+	y := w.attn.o.get(roundUp(a.DV, p.nr))[:c1-c0]
 	if clear(y); len(scores) > 0 {
 		if t.mode == cachedValues {
 			own := w.attn.s.get(roundUp(len(scores), gemvDepth))[:len(scores)]
 			copy(own, scores)
 			scores = own
 		}
-		p.softmax(scores, a.Scale)
-		t.sum(w, y, scores, a.V.From(item*a.T*a.DV+c0))
+		t.attend(w, y, scores, a.V.From(item*a.T*a.DV+c0))
 	}
 	p.Store(a.Y.From(row*a.DV+c0), y)
 }
 
-// scores multiplies a row of q with the first rows of k.
+// attend adds to y, zeros, the softmax of scores times columns of v, block by block of keys as attnHead.forward does.
+func (t *cachedTask) attend(w *worker, y, scores []float32, v Buf) {
+	p, scale, negZero := t.m.Path, t.a.Scale, float32(math.Copysign(0, -1))
+	if scale <= 0 {
+		p.Axpb(scores, scores, scale, 0)
+		scale = 1
+	}
+	state := w.attn.state.get(stateRows)
+	state[0], state[1] = negInf, 0
+	for k := 0; k < len(scores); k += attnKeys {
+		s := scores[k:min(k+attnKeys, len(scores))]
+		if p.softRow(s, state, scale); state[2] != 1 {
+			p.Axpb(y, y, state[2], negZero) // keeps the sign of zeros
+		}
+		p.addSoft(state, t.sum(w, y, s, v.From(k*t.a.DV)))
+	}
+	factor := float32(0)
+	if state[1] != 0 {
+		factor = 1 / state[1]
+	}
+	p.Axpb(y, y, factor, negZero)
+}
+
+// scores multiplies a row of q with the first rows of k, each product one chain, as tiles do.
 func (t *cachedTask) scores(w *worker, s []float32, row int, k Buf) {
-	p, d, n := t.m.Path, t.a.D, len(s)
-	q := w.attn.q.get(roundUp(d, 16))
-	clear(q)
-	p.Load(q[:d], t.a.Q.From(row*d))
-	if n > 0 && p.turned[k.Type] != nil {
-		t.products(w, s, q, k)
+	p, d := t.m.Path, t.a.D
+	if d == 0 || len(s) == 0 {
+		clear(s)
 		return
 	}
-	key := w.attn.k.get(d)
-	for j := range n {
-		p.Load(key, k.From(j*d))
-		s[j] = p.dot(d, &q[0], &key[0])
+	from, q := t.a.Q.From(row*d), w.attn.q.get(roundUp(d, 16))
+	clear(q)
+	p.Load(q[:d], from)
+	switch {
+	case p.turned[k.Type] == nil:
+		t.tileProducts(w, s, q, k)
+	case p.multipliesWords(from.Type, k.Type, d) && !p.anySubnormal(floatsAt(from.at(0), d/2)):
+		words := w.words.get(d / 2)
+		copy(words, floatsAt(from.at(0), d/2))
+		t.products(w, s, q, words, k)
+	default:
+		t.products(w, s, q, nil, k)
 	}
 }
 
-// products multiplies q with the first rows of k, each product in chains as in Gemm.
-func (t *cachedTask) products(w *worker, s, q []float32, k Buf) {
+// products are those of q, and of its words if they are multiplied in the VNNI layout.
+func (t *cachedTask) products(w *worker, s, q, words []float32, k Buf) {
 	p, d, n := t.m.Path, t.a.D, len(s)
 	if n < p.nr { // the other rows are zeros
 		size := d * k.Type.Size()
 		rows, all := Floats(w.attn.k.get(p.nr * d)).Data[:p.nr*size], w.tile.get(p.nr)
 		clear(rows[copy(rows, k.Data[:n*size]):])
-		t.products(w, all, q, Buf{k.Type, rows})
+		t.products(w, all, q, words, Buf{k.Type, rows})
 		copy(s, all)
 		return
 	}
 	for j := 0; j < n; j += p.nr {
 		j = min(j, n-p.nr)
-		next := min((j+p.nr)*d, k.Len()-1)
-		for i := 0; i < d; i += p.chain {
-			p.turned[k.Type][0](min(p.chain, d-i), &q[i], k.at(j*d+i), d, &s[j], p.nr, i, k.at(next))
+		to, next := s[j:j+p.nr], k.at(min((j+p.nr)*d, k.Len()-1))
+		if words == nil {
+			p.turned[k.Type][0](d, &q[0], k.at(j*d), d, &to[0], p.nr, 0, next)
+		} else if p.vnni.turned[0](d, &words[0], k.at(j*d), d, &to[0], p.nr, 0, next) != 0 {
+			t.replaceSubnormal(w, to, q, k.From(j*d))
 		}
 	}
 }
 
-// softmax turns scores times scale into their share of the sum of exponentials.
-func (p *Path) softmax(s []float32, scale float32) {
-	n := len(s)
-	top := p.max(n, &s[0])
-	if scale < 0 {
-		top = p.min(n, &s[0])
+// replaceSubnormal multiplies in f32 those rows of k that have subnormal elements.
+func (t *cachedTask) replaceSubnormal(w *worker, s, q []float32, k Buf) {
+	p, d, exact := t.m.Path, t.a.D, w.row[0].get(t.m.nr)
+	p.turned[k.Type][0](d, &q[0], k.at(0), d, &exact[0], p.nr, 0, k.at(0))
+	for i := range s {
+		if p.anySubnormal(floatsAt(k.at(i*d), d/2)) {
+			s[i] = exact[i]
+		}
 	}
-	if top == negInf {
-		top = 0
-	}
-	p.axpb(n, &s[0], &s[0], 1, -top)
-	p.expAxpb(n, &s[0], &s[0], scale, 0)
-	p.axpb(n, &s[0], &s[0], 1/p.Sum(s), 0)
 }
 
-// sum adds the first rows of columns of v, each times its share, to y.
-func (t *cachedTask) sum(w *worker, y, share []float32, v Buf) {
+// tileProducts are products of q by a tile of one row, for paths that have no kernels for few rows.
+func (t *cachedTask) tileProducts(w *worker, s, q []float32, k Buf) {
+	p, d := t.m.Path, t.a.D
+	columns, offs := w.attn.k.get(d*p.nr+p.tw), getInts(&w.offs, p.tw)
+	for j := 0; j < len(s); j += p.nr {
+		n := min(p.nr, len(s)-j)
+		for g := 0; g < n; g += p.tw {
+			for r := range offs {
+				offs[r] = r * d * k.Type.Size()
+			}
+			p.trans[k.Type](d, min(p.tw, n-g), &columns[g], p.nr, k.at((j+g)*d), &offs[0])
+		}
+		p.tile[1][0](d, &q[0], &columns[0], p.nr, &s[j], p.nr, n, 0, still(&s[j]), 0)
+	}
+}
+
+// sum adds the first rows of columns of v, each times its share, to y: in a chain that begins with y, or to which y is added, as
+// the tiles of the path do. It returns the sum of the shares, which are added one by one while other products wait for v.
+func (t *cachedTask) sum(w *worker, y, share []float32, v Buf) (sum float32) {
 	p, d, n, cols := t.m.Path, t.a.DV, len(share), len(y)
 	j := 0
-	if p.gemv[v.Type][0] != nil && cols%p.lanes == 0 && cols > 0 {
+	if p.unpacked == nil {
+		t.tileSum(w, y, share, v)
+		cols = 0
+	} else if cols%p.lanes == 0 && cols > 0 {
 		for ; j+gemvDepth <= n; j += gemvDepth {
 			p.gemv[v.Type][0](cols/p.lanes, &y[0], d, &share[j], v.at(j*d), d)
+			for _, e := range share[j:][:gemvDepth] {
+				sum += e
+			}
 		}
 	}
 	row := w.attn.v.get(cols)
 	for ; j < n; j++ {
-		p.Load(row, v.From(j*d))
-		p.axpy(cols, &y[0], &row[0], &y[0], share[j])
+		if sum += share[j]; cols > 0 {
+			p.Load(row, v.From(j*d))
+			p.axpy(cols, &y[0], &row[0], &y[0], share[j])
+		}
+	}
+	return sum
+}
+
+// tileSum is sum by tiles of one row.
+func (t *cachedTask) tileSum(w *worker, y, share []float32, v Buf) {
+	p, n := t.m.Path, len(share)
+	rows := w.attn.v.get(n * p.nr)
+	for c := 0; c < len(y); c += p.nr {
+		wide := min(p.nr, len(y)-c)
+		p.rows[v.Type](n, wide, &rows[0], p.nr, v.at(c), t.a.DV)
+		p.tile[1][0](n, &share[0], &rows[0], p.nr, &y[c], p.nr, wide, 1, still(&y[c]), 0)
 	}
 }

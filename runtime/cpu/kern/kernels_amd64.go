@@ -1409,6 +1409,11 @@ func axpyAVX512(n int, dst *float32, src *float32, y *float32, a float32)
 //go:noescape
 func expAxpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
 
+// exp2AxpbAVX512 computes n elements.
+//
+//go:noescape
+func exp2AxpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
+
 // softGradAVX512 computes n elements.
 //
 //go:noescape
@@ -2393,6 +2398,11 @@ func axpyAVX2(n int, dst *float32, src *float32, y *float32, a float32)
 //
 //go:noescape
 func expAxpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
+
+// exp2AxpbAVX2 computes n elements.
+//
+//go:noescape
+func exp2AxpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
 
 // softGradAVX2 computes n elements.
 //

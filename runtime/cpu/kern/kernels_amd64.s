@@ -99722,6 +99722,77 @@ return:
 	VZEROUPPER
 	RET
 
+// func exp2AxpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·exp2AxpbAVX512(SB), NOSPLIT, $128-32
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         src+16(FP), DX
+	VBROADCASTSS a+24(FP), Z0
+	VBROADCASTSS b+28(FP), Z1
+	VBROADCASTSS kernConst<>+3328(SB), Z2
+	VBROADCASTSS kernConst<>+3360(SB), Z3
+	VBROADCASTSS kernConst<>+3392(SB), Z4
+	VBROADCASTSS kernConst<>+3424(SB), Z5
+	VBROADCASTSS kernConst<>+3456(SB), Z6
+	VBROADCASTSS kernConst<>+3488(SB), Z7
+	VBROADCASTSS kernConst<>+3520(SB), Z8
+	VBROADCASTSS kernConst<>+3552(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	XORQ         BX, BX
+	SUBQ         $+16, AX
+	JL           last
+
+single:
+	VMOVUPS     (DX), Z11
+	VMOVAPS     Z11, Z11
+	VFMADD213PS Z1, Z0, Z11
+	VMINPS      Z11, Z2, Z11
+	VMAXPS      Z11, Z3, Z11
+	VRNDSCALEPS $0x00, Z11, Z12
+	VSUBPS      Z12, Z11, Z11
+	VMOVAPS     Z4, Z13
+	VFMADD213PS Z5, Z11, Z13
+	VFMADD213PS Z6, Z11, Z13
+	VFMADD213PS Z7, Z11, Z13
+	VFMADD213PS Z8, Z11, Z13
+	VFMADD213PS Z9, Z11, Z13
+	VFMADD213PS Z10, Z11, Z13
+	VSCALEFPS   Z12, Z13, Z11
+	VMOVUPS     Z11, (CX)
+	ADDQ        $+64, CX
+	ADDQ        $+64, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+last:
+	ADDQ      $+16, AX
+	JZ        end
+	MOVQ      AX, BX
+	MOVQ      CX, SI
+	MOVL      $0xffffffff, CX
+	BZHIL     AX, CX, CX
+	KMOVW     CX, K1
+	VMOVUPS.Z (DX), K1, Z11
+	VMOVUPS   Z11, 64(SP)
+	LEAQ      64(SP), DX
+	LEAQ      (SP), CX
+	XORQ      AX, AX
+	JMP       single
+
+end:
+	TESTQ   BX, BX
+	JZ      return
+	VMOVUPS (SP), Z0
+	MOVL    $0xffffffff, AX
+	BZHIL   BX, AX, AX
+	KMOVW   AX, K1
+	VMOVUPS Z0, K1, (SI)
+
+return:
+	VZEROUPPER
+	RET
+
 // func softGradAVX512(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·softGradAVX512(SB), NOSPLIT, $192-40
@@ -103570,7 +103641,7 @@ TEXT ·avgPoolF32AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z1
 	VMOVDQU32    kernPairs<>+128(SB), Z2
 	VMOVDQU32    kernPairs<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+3328(SB), Z3
+	VBROADCASTSS kernConst<>+3584(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -103676,7 +103747,7 @@ TEXT ·avgPoolGradF32AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z0
 	VMOVDQU32    kernPairs<>+128(SB), Z0
 	VMOVDQU32    kernPairs<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+3328(SB), Z3
+	VBROADCASTSS kernConst<>+3584(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -104206,7 +104277,7 @@ TEXT ·avgPoolF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z1
 	VMOVDQU32    kernPairs<>+128(SB), Z2
 	VMOVDQU32    kernPairs<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+3328(SB), Z3
+	VBROADCASTSS kernConst<>+3584(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -104313,7 +104384,7 @@ TEXT ·avgPoolGradF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z0
 	VMOVDQU32    kernPairs<>+128(SB), Z0
 	VMOVDQU32    kernPairs<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+3328(SB), Z3
+	VBROADCASTSS kernConst<>+3584(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -104945,7 +105016,7 @@ TEXT ·avgPoolBF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z1
 	VMOVDQU32    kernPairs<>+128(SB), Z2
 	VMOVDQU32    kernPairs<>+192(SB), Z2
-	VBROADCASTSS kernConst<>+3328(SB), Z3
+	VBROADCASTSS kernConst<>+3584(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -105072,7 +105143,7 @@ TEXT ·avgPoolGradBF16AVX512(SB), NOSPLIT, $0-24
 	VMOVDQU32    kernPairs<>+64(SB), Z0
 	VMOVDQU32    kernPairs<>+128(SB), Z0
 	VMOVDQU32    kernPairs<>+192(SB), Z1
-	VBROADCASTSS kernConst<>+3328(SB), Z3
+	VBROADCASTSS kernConst<>+3584(SB), Z3
 	VXORPS       Z2, Z2, Z2
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -108845,18 +108916,18 @@ topDone:
 	VMOVUPS          256(DI), Z0
 	VMULPS           Z1, Z0, Z0
 	VSUBPS           Z4, Z0, Z0
-	VBROADCASTSS     kernConst<>+3360(SB), Z5
+	VBROADCASTSS     kernConst<>+3328(SB), Z5
 	VMINPS           Z0, Z5, Z0
-	VBROADCASTSS     kernConst<>+3392(SB), Z5
+	VBROADCASTSS     kernConst<>+3360(SB), Z5
 	VMAXPS           Z0, Z5, Z0
 	VRNDSCALEPS      $0x00, Z0, Z5
 	VSUBPS           Z5, Z0, Z0
-	VBROADCASTSS     kernConst<>+3424(SB), Z6
+	VBROADCASTSS     kernConst<>+3392(SB), Z6
+	VFMADD213PS.BCST kernConst<>+3424(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3456(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3488(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3520(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3552(SB), Z0, Z6
-	VFMADD213PS.BCST kernConst<>+3584(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+352(SB), Z0, Z6
 	VSCALEFPS        Z5, Z6, Z0
 	VMOVUPS          Z0, 256(DI)
@@ -108868,29 +108939,29 @@ topDone:
 	VMOVUPS          320(DI), Z0
 	VMULPS           Z1, Z0, Z0
 	VSUBPS           Z5, Z0, Z0
-	VBROADCASTSS     kernConst<>+3360(SB), Z6
+	VBROADCASTSS     kernConst<>+3328(SB), Z6
 	VMINPS           Z0, Z6, Z0
-	VBROADCASTSS     kernConst<>+3392(SB), Z6
+	VBROADCASTSS     kernConst<>+3360(SB), Z6
 	VMAXPS           Z0, Z6, Z0
 	VRNDSCALEPS      $0x00, Z0, Z6
 	VSUBPS           Z6, Z0, Z0
-	VBROADCASTSS     kernConst<>+3424(SB), Z7
+	VBROADCASTSS     kernConst<>+3392(SB), Z7
+	VFMADD213PS.BCST kernConst<>+3424(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3456(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3488(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3520(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3552(SB), Z0, Z7
-	VFMADD213PS.BCST kernConst<>+3584(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+352(SB), Z0, Z7
 	VSCALEFPS        Z6, Z7, Z0
 	VMOVUPS          Z0, 320(DI)
-	VBROADCASTSS     kernConst<>+3360(SB), Z6
-	VBROADCASTSS     kernConst<>+3392(SB), Z7
-	VBROADCASTSS     kernConst<>+3424(SB), Z8
-	VBROADCASTSS     kernConst<>+3456(SB), Z9
-	VBROADCASTSS     kernConst<>+3488(SB), Z10
-	VBROADCASTSS     kernConst<>+3520(SB), Z11
-	VBROADCASTSS     kernConst<>+3552(SB), Z12
-	VBROADCASTSS     kernConst<>+3584(SB), Z13
+	VBROADCASTSS     kernConst<>+3328(SB), Z6
+	VBROADCASTSS     kernConst<>+3360(SB), Z7
+	VBROADCASTSS     kernConst<>+3392(SB), Z8
+	VBROADCASTSS     kernConst<>+3424(SB), Z9
+	VBROADCASTSS     kernConst<>+3456(SB), Z10
+	VBROADCASTSS     kernConst<>+3488(SB), Z11
+	VBROADCASTSS     kernConst<>+3520(SB), Z12
+	VBROADCASTSS     kernConst<>+3552(SB), Z13
 	VBROADCASTSS     kernConst<>+352(SB), Z14
 	MOVQ             SI, R8
 	MOVQ             CX, SI
@@ -109014,14 +109085,14 @@ TEXT ·softLanesGradAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS      64(R8), Z0
 	VMOVUPS      192(R8), Z5
 	VMULPS.BCST  kernConst<>+576(SB), Z0, Z6
-	VBROADCASTSS kernConst<>+3360(SB), Z7
-	VBROADCASTSS kernConst<>+3392(SB), Z8
-	VBROADCASTSS kernConst<>+3424(SB), Z9
-	VBROADCASTSS kernConst<>+3456(SB), Z10
-	VBROADCASTSS kernConst<>+3488(SB), Z11
-	VBROADCASTSS kernConst<>+3520(SB), Z12
-	VBROADCASTSS kernConst<>+3552(SB), Z13
-	VBROADCASTSS kernConst<>+3584(SB), Z14
+	VBROADCASTSS kernConst<>+3328(SB), Z7
+	VBROADCASTSS kernConst<>+3360(SB), Z8
+	VBROADCASTSS kernConst<>+3392(SB), Z9
+	VBROADCASTSS kernConst<>+3424(SB), Z10
+	VBROADCASTSS kernConst<>+3456(SB), Z11
+	VBROADCASTSS kernConst<>+3488(SB), Z12
+	VBROADCASTSS kernConst<>+3520(SB), Z13
+	VBROADCASTSS kernConst<>+3552(SB), Z14
 	VBROADCASTSS kernConst<>+352(SB), Z15
 	MOVQ         DI, R8
 	MOVQ         CX, DI
@@ -132538,6 +132609,74 @@ return:
 	VZEROUPPER
 	RET
 
+// func exp2AxpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·exp2AxpbAVX2(SB), NOSPLIT, $64-32
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         src+16(FP), DX
+	VBROADCASTSS a+24(FP), Y0
+	VBROADCASTSS b+28(FP), Y1
+	XORQ         BX, BX
+	SUBQ         $+8, AX
+	JL           last
+
+single:
+	VMOVUPS      (DX), Y2
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y1, Y0, Y2
+	VBROADCASTSS kernConst<>+3648(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+3680(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VROUNDPS     $0x00, Y2, Y3
+	VSUBPS       Y3, Y2, Y2
+	VBROADCASTSS kernConst<>+3392(SB), Y4
+	VFMADD213PS  kernConst<>+3424(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+3456(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+3488(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+3520(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+3552(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+352(SB), Y2, Y4
+	VCVTPS2DQ    Y3, Y2
+	VPADDD       kernConst<>+3616(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y4, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         $+32, CX
+	ADDQ         $+32, DX
+	SUBQ         $+8, AX
+	JGE          single
+
+last:
+	ADDQ       $+8, AX
+	JZ         end
+	MOVQ       AX, BX
+	MOVQ       CX, SI
+	LEAQ       kernTail<>+32(SB), CX
+	NEGQ       AX
+	VMOVUPS    (CX)(AX*4), Y2
+	VMASKMOVPS (DX), Y2, Y2
+	VMOVUPS    Y2, 32(SP)
+	LEAQ       32(SP), DX
+	LEAQ       (SP), CX
+	XORQ       AX, AX
+	JMP        single
+
+end:
+	TESTQ      BX, BX
+	JZ         return
+	VMOVUPS    (SP), Y0
+	LEAQ       kernTail<>+32(SB), AX
+	MOVQ       BX, CX
+	NEGQ       CX
+	VMOVUPS    (AX)(CX*4), Y1
+	VMASKMOVPS Y0, Y1, (SI)
+
+return:
+	VZEROUPPER
+	RET
+
 // func softGradAVX2(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
 // Requires: AVX
 TEXT ·softGradAVX2(SB), NOSPLIT, $96-40
@@ -136666,7 +136805,7 @@ TEXT ·avgPoolF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         y+8(FP), CX
 	MOVQ         x+16(FP), DX
-	VBROADCASTSS kernConst<>+3328(SB), Y1
+	VBROADCASTSS kernConst<>+3584(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -136794,7 +136933,7 @@ TEXT ·avgPoolGradF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         dy+16(FP), CX
 	MOVQ         dx+8(FP), DX
-	VBROADCASTSS kernConst<>+3328(SB), Y1
+	VBROADCASTSS kernConst<>+3584(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -137281,7 +137420,7 @@ TEXT ·avgPoolF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         y+8(FP), CX
 	MOVQ         x+16(FP), DX
-	VBROADCASTSS kernConst<>+3328(SB), Y1
+	VBROADCASTSS kernConst<>+3584(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -137368,7 +137507,7 @@ TEXT ·avgPoolGradF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         dy+16(FP), CX
 	MOVQ         dx+8(FP), DX
-	VBROADCASTSS kernConst<>+3328(SB), Y1
+	VBROADCASTSS kernConst<>+3584(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -137932,7 +138071,7 @@ TEXT ·avgPoolBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         y+8(FP), CX
 	MOVQ         x+16(FP), DX
-	VBROADCASTSS kernConst<>+3328(SB), Y1
+	VBROADCASTSS kernConst<>+3584(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -138043,7 +138182,7 @@ TEXT ·avgPoolGradBF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ         walk+0(FP), AX
 	MOVQ         dy+16(FP), CX
 	MOVQ         dx+8(FP), DX
-	VBROADCASTSS kernConst<>+3328(SB), Y1
+	VBROADCASTSS kernConst<>+3584(SB), Y1
 	VXORPS       Y0, Y0, Y0
 	MOVQ         32(AX), BX
 	MOVQ         24(AX), R8
@@ -140086,12 +140225,12 @@ topDone:
 	VMAXPS       Y0, Y5, Y0
 	VROUNDPS     $0x00, Y0, Y5
 	VSUBPS       Y5, Y0, Y0
-	VBROADCASTSS kernConst<>+3424(SB), Y6
+	VBROADCASTSS kernConst<>+3392(SB), Y6
+	VFMADD213PS  kernConst<>+3424(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y6
-	VFMADD213PS  kernConst<>+3584(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+352(SB), Y0, Y6
 	VCVTPS2DQ    Y5, Y0
 	VPADDD       kernConst<>+3616(SB), Y0, Y0
@@ -140112,12 +140251,12 @@ topDone:
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+3424(SB), Y7
+	VBROADCASTSS kernConst<>+3392(SB), Y7
+	VFMADD213PS  kernConst<>+3424(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y7
-	VFMADD213PS  kernConst<>+3584(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+352(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
 	VPADDD       kernConst<>+3616(SB), Y0, Y0
@@ -140138,12 +140277,12 @@ exp:
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+3424(SB), Y7
+	VBROADCASTSS kernConst<>+3392(SB), Y7
+	VFMADD213PS  kernConst<>+3424(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y7
-	VFMADD213PS  kernConst<>+3584(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+352(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
 	VPADDD       kernConst<>+3616(SB), Y0, Y0
@@ -140159,12 +140298,12 @@ exp:
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+3424(SB), Y7
+	VBROADCASTSS kernConst<>+3392(SB), Y7
+	VFMADD213PS  kernConst<>+3424(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y7
-	VFMADD213PS  kernConst<>+3584(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+352(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
 	VPADDD       kernConst<>+3616(SB), Y0, Y0
@@ -140193,12 +140332,12 @@ expMasked:
 	VMAXPS       Y6, Y7, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+3424(SB), Y8
+	VBROADCASTSS kernConst<>+3392(SB), Y8
+	VFMADD213PS  kernConst<>+3424(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y6, Y8
-	VFMADD213PS  kernConst<>+3584(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+352(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
 	VPADDD       kernConst<>+3616(SB), Y6, Y6
@@ -140217,12 +140356,12 @@ expMasked:
 	VMAXPS       Y6, Y7, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+3424(SB), Y8
+	VBROADCASTSS kernConst<>+3392(SB), Y8
+	VFMADD213PS  kernConst<>+3424(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y6, Y8
-	VFMADD213PS  kernConst<>+3584(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+352(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
 	VPADDD       kernConst<>+3616(SB), Y6, Y6
@@ -140280,12 +140419,12 @@ rows:
 	VMAXPS       Y0, Y7, Y0
 	VROUNDPS     $0x00, Y0, Y7
 	VSUBPS       Y7, Y0, Y0
-	VBROADCASTSS kernConst<>+3424(SB), Y8
+	VBROADCASTSS kernConst<>+3392(SB), Y8
+	VFMADD213PS  kernConst<>+3424(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y8
-	VFMADD213PS  kernConst<>+3584(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+352(SB), Y0, Y8
 	VCVTPS2DQ    Y7, Y0
 	VPADDD       kernConst<>+3616(SB), Y0, Y0
@@ -140304,12 +140443,12 @@ rows:
 	VMAXPS       Y0, Y7, Y0
 	VROUNDPS     $0x00, Y0, Y7
 	VSUBPS       Y7, Y0, Y0
-	VBROADCASTSS kernConst<>+3424(SB), Y8
+	VBROADCASTSS kernConst<>+3392(SB), Y8
+	VFMADD213PS  kernConst<>+3424(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3456(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3488(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3520(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3552(SB), Y0, Y8
-	VFMADD213PS  kernConst<>+3584(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+352(SB), Y0, Y8
 	VCVTPS2DQ    Y7, Y0
 	VPADDD       kernConst<>+3616(SB), Y0, Y0
@@ -140342,12 +140481,12 @@ rowsMasked:
 	VMAXPS       Y7, Y8, Y7
 	VROUNDPS     $0x00, Y7, Y8
 	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS kernConst<>+3424(SB), Y9
+	VBROADCASTSS kernConst<>+3392(SB), Y9
+	VFMADD213PS  kernConst<>+3424(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3456(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3488(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3520(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3552(SB), Y7, Y9
-	VFMADD213PS  kernConst<>+3584(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+352(SB), Y7, Y9
 	VCVTPS2DQ    Y8, Y7
 	VPADDD       kernConst<>+3616(SB), Y7, Y7
@@ -140370,12 +140509,12 @@ rowsMasked:
 	VMAXPS       Y7, Y8, Y7
 	VROUNDPS     $0x00, Y7, Y8
 	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS kernConst<>+3424(SB), Y9
+	VBROADCASTSS kernConst<>+3392(SB), Y9
+	VFMADD213PS  kernConst<>+3424(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3456(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3488(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3520(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3552(SB), Y7, Y9
-	VFMADD213PS  kernConst<>+3584(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+352(SB), Y7, Y9
 	VCVTPS2DQ    Y8, Y7
 	VPADDD       kernConst<>+3616(SB), Y7, Y7
@@ -142735,78 +142874,78 @@ DATA kernConst<>+3312(SB)/4, $0x3e5b33b6
 DATA kernConst<>+3316(SB)/4, $0x3e5b33b6
 DATA kernConst<>+3320(SB)/4, $0x3e5b33b6
 DATA kernConst<>+3324(SB)/4, $0x3e5b33b6
-DATA kernConst<>+3328(SB)/4, $0x3e800000
-DATA kernConst<>+3332(SB)/4, $0x3e800000
-DATA kernConst<>+3336(SB)/4, $0x3e800000
-DATA kernConst<>+3340(SB)/4, $0x3e800000
-DATA kernConst<>+3344(SB)/4, $0x3e800000
-DATA kernConst<>+3348(SB)/4, $0x3e800000
-DATA kernConst<>+3352(SB)/4, $0x3e800000
-DATA kernConst<>+3356(SB)/4, $0x3e800000
-DATA kernConst<>+3360(SB)/4, $0x43010000
-DATA kernConst<>+3364(SB)/4, $0x43010000
-DATA kernConst<>+3368(SB)/4, $0x43010000
-DATA kernConst<>+3372(SB)/4, $0x43010000
-DATA kernConst<>+3376(SB)/4, $0x43010000
-DATA kernConst<>+3380(SB)/4, $0x43010000
-DATA kernConst<>+3384(SB)/4, $0x43010000
-DATA kernConst<>+3388(SB)/4, $0x43010000
-DATA kernConst<>+3392(SB)/4, $0xc3170000
-DATA kernConst<>+3396(SB)/4, $0xc3170000
-DATA kernConst<>+3400(SB)/4, $0xc3170000
-DATA kernConst<>+3404(SB)/4, $0xc3170000
-DATA kernConst<>+3408(SB)/4, $0xc3170000
-DATA kernConst<>+3412(SB)/4, $0xc3170000
-DATA kernConst<>+3416(SB)/4, $0xc3170000
-DATA kernConst<>+3420(SB)/4, $0xc3170000
-DATA kernConst<>+3424(SB)/4, $0x3920fddc
-DATA kernConst<>+3428(SB)/4, $0x3920fddc
-DATA kernConst<>+3432(SB)/4, $0x3920fddc
-DATA kernConst<>+3436(SB)/4, $0x3920fddc
-DATA kernConst<>+3440(SB)/4, $0x3920fddc
-DATA kernConst<>+3444(SB)/4, $0x3920fddc
-DATA kernConst<>+3448(SB)/4, $0x3920fddc
-DATA kernConst<>+3452(SB)/4, $0x3920fddc
-DATA kernConst<>+3456(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3460(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3464(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3468(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3472(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3476(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3480(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3484(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+3488(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3492(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3496(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3500(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3504(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3508(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3512(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3516(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3520(SB)/4, $0x3d635774
-DATA kernConst<>+3524(SB)/4, $0x3d635774
-DATA kernConst<>+3528(SB)/4, $0x3d635774
-DATA kernConst<>+3532(SB)/4, $0x3d635774
-DATA kernConst<>+3536(SB)/4, $0x3d635774
-DATA kernConst<>+3540(SB)/4, $0x3d635774
-DATA kernConst<>+3544(SB)/4, $0x3d635774
-DATA kernConst<>+3548(SB)/4, $0x3d635774
-DATA kernConst<>+3552(SB)/4, $0x3e75fdee
-DATA kernConst<>+3556(SB)/4, $0x3e75fdee
-DATA kernConst<>+3560(SB)/4, $0x3e75fdee
-DATA kernConst<>+3564(SB)/4, $0x3e75fdee
-DATA kernConst<>+3568(SB)/4, $0x3e75fdee
-DATA kernConst<>+3572(SB)/4, $0x3e75fdee
-DATA kernConst<>+3576(SB)/4, $0x3e75fdee
-DATA kernConst<>+3580(SB)/4, $0x3e75fdee
-DATA kernConst<>+3584(SB)/4, $0x3f317218
-DATA kernConst<>+3588(SB)/4, $0x3f317218
-DATA kernConst<>+3592(SB)/4, $0x3f317218
-DATA kernConst<>+3596(SB)/4, $0x3f317218
-DATA kernConst<>+3600(SB)/4, $0x3f317218
-DATA kernConst<>+3604(SB)/4, $0x3f317218
-DATA kernConst<>+3608(SB)/4, $0x3f317218
-DATA kernConst<>+3612(SB)/4, $0x3f317218
+DATA kernConst<>+3328(SB)/4, $0x43010000
+DATA kernConst<>+3332(SB)/4, $0x43010000
+DATA kernConst<>+3336(SB)/4, $0x43010000
+DATA kernConst<>+3340(SB)/4, $0x43010000
+DATA kernConst<>+3344(SB)/4, $0x43010000
+DATA kernConst<>+3348(SB)/4, $0x43010000
+DATA kernConst<>+3352(SB)/4, $0x43010000
+DATA kernConst<>+3356(SB)/4, $0x43010000
+DATA kernConst<>+3360(SB)/4, $0xc3170000
+DATA kernConst<>+3364(SB)/4, $0xc3170000
+DATA kernConst<>+3368(SB)/4, $0xc3170000
+DATA kernConst<>+3372(SB)/4, $0xc3170000
+DATA kernConst<>+3376(SB)/4, $0xc3170000
+DATA kernConst<>+3380(SB)/4, $0xc3170000
+DATA kernConst<>+3384(SB)/4, $0xc3170000
+DATA kernConst<>+3388(SB)/4, $0xc3170000
+DATA kernConst<>+3392(SB)/4, $0x3920fddc
+DATA kernConst<>+3396(SB)/4, $0x3920fddc
+DATA kernConst<>+3400(SB)/4, $0x3920fddc
+DATA kernConst<>+3404(SB)/4, $0x3920fddc
+DATA kernConst<>+3408(SB)/4, $0x3920fddc
+DATA kernConst<>+3412(SB)/4, $0x3920fddc
+DATA kernConst<>+3416(SB)/4, $0x3920fddc
+DATA kernConst<>+3420(SB)/4, $0x3920fddc
+DATA kernConst<>+3424(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3428(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3432(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3436(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3440(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3444(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3448(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3452(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3456(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3460(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3464(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3468(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3472(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3476(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3480(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3484(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3488(SB)/4, $0x3d635774
+DATA kernConst<>+3492(SB)/4, $0x3d635774
+DATA kernConst<>+3496(SB)/4, $0x3d635774
+DATA kernConst<>+3500(SB)/4, $0x3d635774
+DATA kernConst<>+3504(SB)/4, $0x3d635774
+DATA kernConst<>+3508(SB)/4, $0x3d635774
+DATA kernConst<>+3512(SB)/4, $0x3d635774
+DATA kernConst<>+3516(SB)/4, $0x3d635774
+DATA kernConst<>+3520(SB)/4, $0x3e75fdee
+DATA kernConst<>+3524(SB)/4, $0x3e75fdee
+DATA kernConst<>+3528(SB)/4, $0x3e75fdee
+DATA kernConst<>+3532(SB)/4, $0x3e75fdee
+DATA kernConst<>+3536(SB)/4, $0x3e75fdee
+DATA kernConst<>+3540(SB)/4, $0x3e75fdee
+DATA kernConst<>+3544(SB)/4, $0x3e75fdee
+DATA kernConst<>+3548(SB)/4, $0x3e75fdee
+DATA kernConst<>+3552(SB)/4, $0x3f317218
+DATA kernConst<>+3556(SB)/4, $0x3f317218
+DATA kernConst<>+3560(SB)/4, $0x3f317218
+DATA kernConst<>+3564(SB)/4, $0x3f317218
+DATA kernConst<>+3568(SB)/4, $0x3f317218
+DATA kernConst<>+3572(SB)/4, $0x3f317218
+DATA kernConst<>+3576(SB)/4, $0x3f317218
+DATA kernConst<>+3580(SB)/4, $0x3f317218
+DATA kernConst<>+3584(SB)/4, $0x3e800000
+DATA kernConst<>+3588(SB)/4, $0x3e800000
+DATA kernConst<>+3592(SB)/4, $0x3e800000
+DATA kernConst<>+3596(SB)/4, $0x3e800000
+DATA kernConst<>+3600(SB)/4, $0x3e800000
+DATA kernConst<>+3604(SB)/4, $0x3e800000
+DATA kernConst<>+3608(SB)/4, $0x3e800000
+DATA kernConst<>+3612(SB)/4, $0x3e800000
 DATA kernConst<>+3616(SB)/4, $0x0000007f
 DATA kernConst<>+3620(SB)/4, $0x0000007f
 DATA kernConst<>+3624(SB)/4, $0x0000007f

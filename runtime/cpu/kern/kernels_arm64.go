@@ -242,6 +242,9 @@ func axpyNEON(n int, dst, src, y *float32, a float32)
 // expAxpbNEON computes n elements.
 func expAxpbNEON(n int, dst, src *float32, a, b float32)
 
+// exp2AxpbNEON computes n elements.
+func exp2AxpbNEON(n int, dst, src *float32, a, b float32)
+
 // softGradNEON computes n elements.
 func softGradNEON(n int, dst, dp, prob *float32, a, b float32)
 
@@ -332,6 +335,7 @@ func kernelsNEON(p *Path) {
 	p.axpb = axpbNEON
 	p.axpy = axpyNEON
 	p.expAxpb = expAxpbNEON
+	p.exp2Axpb = exp2AxpbNEON
 	p.softGrad = softGradNEON
 	p.affine = affineNEON
 	p.normGrad = normGradNEON

@@ -7745,6 +7745,95 @@ outcopy:
 return:
 	RET
 
+// func exp2AxpbNEON(n int, dst, src *float32, a, b float32)
+TEXT ·exp2AxpbNEON(SB), NOSPLIT, $32-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	FMOVS a+24(FP), F31
+	VDUP V31.S[0], V31.S4
+	FMOVS b+28(FP), F30
+	VDUP V30.S[0], V30.S4
+	MOVD $kernConst<>+392(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+396(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+400(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+404(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+408(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+412(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+416(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+420(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebe1fd3 // MOV V19, V30, V30
+	WORD $0x4e3fcc13 // FMLA V19, V0, V31
+	WORD $0x4eb3f7b3 // FMIN V19, V29, V19
+	WORD $0x4e33f793 // FMAX V19, V28, V19
+	WORD $0x4e218a72 // FRINT V18, V19
+	WORD $0x4eb2d673 // FSUB V19, V19, V18
+	WORD $0x4eba1f51 // MOV V17, V26, V26
+	WORD $0x4e33cf71 // FMLA V17, V27, V19
+	WORD $0x4eb91f30 // MOV V16, V25, V25
+	WORD $0x4e33ce30 // FMLA V16, V17, V19
+	WORD $0x4eb81f11 // MOV V17, V24, V24
+	WORD $0x4e33ce11 // FMLA V17, V16, V19
+	WORD $0x4eb71ef0 // MOV V16, V23, V23
+	WORD $0x4e33ce30 // FMLA V16, V17, V19
+	WORD $0x4eb61ed1 // MOV V17, V22, V22
+	WORD $0x4e33ce11 // FMLA V17, V16, V19
+	WORD $0x4eb51eb0 // MOV V16, V21, V21
+	WORD $0x4e33ce30 // FMLA V16, V17, V19
+	WORD $0x4e21aa52 // FCVTNS V18, V18
+	WORD $0x4eb48652 // ADD V18, V18, V20
+	WORD $0x4f375652 // SHL V18, V18
+	WORD $0x6e32de12 // FMUL V18, V16, V18
+	VST1.P [V18.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
 // func softGradNEON(n int, dst, dp, prob *float32, a, b float32)
 TEXT ·softGradNEON(SB), NOSPLIT, $48-40
 	MOVD n+0(FP), R0
@@ -10430,4 +10519,12 @@ DATA kernConst<>+376(SB)/4, $0xc3200000
 DATA kernConst<>+380(SB)/4, $0xbf000000
 DATA kernConst<>+384(SB)/4, $0x3ecc422a
 DATA kernConst<>+388(SB)/4, $0x3e5b33b6
-GLOBL kernConst<>(SB), RODATA|NOPTR, $392
+DATA kernConst<>+392(SB)/4, $0x43000000
+DATA kernConst<>+396(SB)/4, $0xc2fe0000
+DATA kernConst<>+400(SB)/4, $0x3920fddc
+DATA kernConst<>+404(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+408(SB)/4, $0x3c1d96a6
+DATA kernConst<>+412(SB)/4, $0x3d635774
+DATA kernConst<>+416(SB)/4, $0x3e75fdee
+DATA kernConst<>+420(SB)/4, $0x3f317218
+GLOBL kernConst<>(SB), RODATA|NOPTR, $424

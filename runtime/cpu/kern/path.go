@@ -96,6 +96,7 @@ type Path struct {
 	softLanes     softFunc
 	softLanesGrad softGradFunc
 	expAxpb       func(n int, dst, src *float32, a, b float32)                    // dst = exp(a*src+b)
+	exp2Axpb      func(n int, dst, src *float32, a, b float32)                    // dst = 2^(a*src+b)
 	softGrad      func(n int, dst, dp, prob *float32, a, b float32)               // dst = (dp+b)*prob*a
 	axpb          func(n int, dst, src *float32, a, b float32)                    // dst = a*src+b, fused
 	axpy          func(n int, dst, src, y *float32, a float32)                    // dst = a*src+y, fused
@@ -133,7 +134,7 @@ type rowDotsFunc func(rows, n int, a *float32, lda int, b *float32, ldb int, dot
 
 // softFunc turns n rows of scores times scale into exponentials less the largest of each column.
 // Rows are keys, columns are queries. Rows from full on hide columns: row full hides those where
-// stair is zero, and stair begins an element earlier for each next row. state has four rows: the
+// stair is zero, and stair begins an element earlier for each next row. state has stateRows rows: the
 // largest score so far (-Inf at first); the sum of exponentials so far; the factor by which this
 // call multiplied that sum before it added to it; and scratch memory.
 type softFunc func(n, full int, s *float32, ld int, state, stair *float32, scale float32)

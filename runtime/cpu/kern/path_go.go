@@ -39,7 +39,7 @@ func goPath() *Path {
 	}
 	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
 	p.count = countGo
-	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
+	p.expAxpb, p.exp2Axpb, p.softGrad = expAxpbGo, exp2AxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
 	p.wino = winoGo()
 	p.winoLeast.depth, p.winoLeast.rows, p.winoLeast.tiles, p.winoLeast.cubes = winoDepth, winoRows, winoTiles, winoCubes
@@ -262,6 +262,13 @@ func expAxpbGo(n int, dst, src *float32, a, b float32) {
 	d := unsafe.Slice(dst, n)
 	for i, v := range unsafe.Slice(src, n) {
 		d[i] = float32(math.Exp(float64(fma32(a, v, b))))
+	}
+}
+
+func exp2AxpbGo(n int, dst, src *float32, a, b float32) {
+	d := unsafe.Slice(dst, n)
+	for i, v := range unsafe.Slice(src, n) {
+		d[i] = float32(math.Exp2(float64(fma32(a, v, b))))
 	}
 }
 

@@ -103,6 +103,7 @@ func kernelsAVX512(p *Path) {
 	p.axpb = axpbAVX512
 	p.axpy = axpyAVX512
 	p.expAxpb = expAxpbAVX512
+	p.exp2Axpb = exp2AxpbAVX512
 	p.softGrad = softGradAVX512
 	p.affine = affineAVX512
 	p.normGrad = normGradAVX512
@@ -232,6 +233,7 @@ func kernelsAVX2(p *Path) {
 	p.axpb = axpbAVX2
 	p.axpy = axpyAVX2
 	p.expAxpb = expAxpbAVX2
+	p.exp2Axpb = exp2AxpbAVX2
 	p.softGrad = softGradAVX2
 	p.affine = affineAVX2
 	p.normGrad = normGradAVX2
