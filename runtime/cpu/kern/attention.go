@@ -296,7 +296,8 @@ func (x *attnHead) forward(q, h int) {
 	}
 	for k, n := 0, x.keys(q+h-1, 0); n > 0; k, n = k+n, x.keys(q+h-1, k+n) {
 		keys := x.contiguousRows(&a.K, &mem.k, x.kvHead(), k, n, a.D, vnni)
-		inTiles, steps := x.usesTiles(&a.V, x.kvHead(), k, n, a.DV), ceilDiv(n, amxDepth)
+		inTiles := x.usesTiles(&a.V, x.kvHead(), k, min(attnKeys, a.T-k), a.DV) // not of n, which depends on the block
+		steps := ceilDiv(n, amxDepth)
 		var values Mat
 		if inTiles {
 			x.turnedTiles(&a.V, mem.v.get(amxParts*a.DV/amxTile*steps*amxSize), x.kvHead(), k, n, a.DV)
