@@ -48,10 +48,11 @@ type attnTask struct {
 
 // attnPlan is how the work of a mode is divided.
 type attnPlan struct {
-	mode  attnMode
-	block int // queries, or keys
-	box   box
-	part  Division
+	mode         attnMode
+	first, heads int // key heads of the batch that it is of
+	block        int // queries, or keys
+	box          box
+	part         Division
 }
 
 // attnMode is what tasks compute.
@@ -67,23 +68,15 @@ const (
 // Attention computes Y and, if present, LSE.
 func (m *Machine) Attention(a *Attention) {
 	t := m.attention(a)
-	t.run(t.plan(attnForward))
+	t.run(t.plan(attnForward, 0, a.Batch*a.KVHeads))
 }
 
-// AttentionGrad computes GradQ, GradK and GradV from Q, K, V, Y, LSE and DY. Where there are too few key heads for the workers,
-// the gradients of queries are computed apart from those of keys, which takes seven products of each block in place of five.
+// AttentionGrad computes GradQ, GradK and GradV from Q, K, V, Y, LSE and DY.
 func (m *Machine) AttentionGrad(a *Attention) {
 	t := m.attention(a)
-	whole := t.plan(attnGradAll)
-	if m.pool.share() > 1 && min(a.S, a.T) > 0 {
-		keys, queries := t.plan(attnGradKeys), t.plan(attnGradQueries)
-		if keys.part.Time+queries.part.Time < whole.part.Time-whole.part.Time/16 {
-			t.run(keys)
-			t.run(queries)
-			return
-		}
+	for _, p := range t.gradPlan() {
+		t.run(p)
 	}
-	t.run(whole)
 }
 
 // run runs the work of a mode.
@@ -95,29 +88,29 @@ func (t *attnTask) run(p attnPlan) {
 }
 
 // plan divides the work of a mode: into smaller blocks only where that is clearly faster.
-func (t *attnTask) plan(mode attnMode) attnPlan {
-	workers, size, least := t.m.pool.share(), 1, 1
+func (t *attnTask) plan(mode attnMode, first, heads int) attnPlan {
+	workers, least := t.m.pool.share(), 1
+	p := attnPlan{mode: mode, first: first, heads: heads, block: 1}
 	switch mode {
 	case attnForward:
-		size, least = t.m.blockOf(attnQueries), t.m.queries
+		p.block, least = t.m.blockOf(attnQueries), t.m.queries
 	case attnGradKeys:
-		size, least = attnKeys, roundUp(leastKeys, t.m.stairRows)
+		p.block, least = attnKeys, roundUp(leastKeys, t.m.stairRows)
 	case attnGradQueries:
-		size, least = t.m.blockOf(gradQueries), t.m.queries
+		p.block, least = t.m.blockOf(gradQueries), t.m.queries
 	}
-	best := t.planOf(mode, size, workers)
-	for size%(2*least) == 0 && workers > 1 {
-		size /= 2
-		if p := t.planOf(mode, size, workers); p.part.Time < best.part.Time-best.part.Time/16 {
+	best := t.divide(p, workers)
+	for p.block%(2*least) == 0 && workers > 1 {
+		p.block /= 2
+		if p := t.divide(p, workers); p.part.Time < best.part.Time-best.part.Time/16 {
 			best = p
 		}
 	}
 	return best
 }
 
-// planOf divides the work of a mode into blocks of that size.
-func (t *attnTask) planOf(mode attnMode, block, workers int) attnPlan {
-	p := attnPlan{mode: mode, block: block}
+// divide divides the work of a plan among so many workers.
+func (t *attnTask) divide(p attnPlan, workers int) attnPlan {
 	p.box = t.box(&p)
 	if p.box.items*p.box.rows > 0 {
 		p.part = t.m.divide(p.box, workers)
@@ -131,14 +124,14 @@ const softCost = 1 << 6
 // box is the work of a mode. A task copies the keys, or queries, that its blocks meet.
 func (t *attnTask) box(p *attnPlan) box {
 	a, group := &t.a, max(1, t.a.Heads/max(1, t.a.KVHeads))
-	b := box{items: a.Batch * a.KVHeads, rows: 1, cols: 1, task: taskCost}
+	b := box{items: p.heads, rows: 1, cols: 1, task: taskCost}
 	width, scores := a.D+a.DV, a.S*a.T
 	if a.Causal {
 		scores /= 2
 	}
 	switch p.mode {
 	case attnForward:
-		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, p.block)
+		b.items, b.rows = p.heads*group, t.units(a.S, p.block)
 		b.cell = scores*(2*width+softCost)/max(1, b.rows) + packCost*a.T*width
 	case attnGradAll:
 		b.cell = group*scores*(6*a.D+4*a.DV+2*softCost) + packCost*a.T*width
@@ -147,7 +140,7 @@ func (t *attnTask) box(p *attnPlan) box {
 		b.cell = group * scores * (4*width + 2*softCost) / max(1, b.rows)
 		b.task += 4 * packCost * group * a.S * width
 	case attnGradQueries:
-		b.items, b.rows = a.Batch*a.Heads, t.units(a.S, p.block)
+		b.items, b.rows = p.heads*group, t.units(a.S, p.block)
 		b.cell = scores * (4*a.D + 2*a.DV + 2*softCost) / max(1, b.rows)
 		b.task += packCost * a.T * width
 	}
@@ -195,7 +188,7 @@ func (p *Path) blockOf(n int) int { return max(1, n/p.queries) * p.queries }
 func (t *attnTask) Run(worker, i int) {
 	w := t.m.worker[worker]
 	x := &w.attn.head
-	item, i := i/t.part.rows, i%t.part.rows
+	item, i := t.first+i/t.part.rows, i%t.part.rows
 	*x = attnHead{t: t, w: w, p: t.m.Path, mem: &w.attn}
 	switch t.mode {
 	case attnGradAll:
@@ -210,6 +203,7 @@ func (t *attnTask) Run(worker, i int) {
 		}
 		return
 	}
+	item += t.first * (t.attnPlan.box.items/t.heads - 1)
 	x.b, x.head = item/t.a.Heads, item%t.a.Heads
 	if t.mode == attnForward && i == t.part.rows-1 {
 		x.headComes((item+1)/t.a.Heads, (item+1)%t.a.Heads)

@@ -1,5 +1,61 @@
 package kern
 
+// gradPlan is how a gradient is computed, one plan after the other: all gradients of some key heads together, then those of keys and
+// values of the other heads, then those of their queries, which apart take seven products of each block in place of five.
+type gradPlan [3]attnPlan
+
+// gradPlan takes heads apart where there are too few for the workers, or those beyond a whole number of rounds.
+func (t *attnTask) gradPlan() gradPlan {
+	a, workers := &t.a, t.m.pool.share()
+	heads := a.Batch * a.KVHeads
+	best := t.gradPlanOf(heads, heads)
+	if workers == 1 || min(a.S, a.T) == 0 {
+		return best
+	}
+	for _, whole := range [...]int{heads / workers * workers, 0} {
+		if p := t.gradPlanOf(whole, heads); p.time() < best.time()-best.time()/16 {
+			best = p
+		}
+	}
+	return best
+}
+
+// gradPlanOf takes the heads apart that follow the first whole ones. If that leaves workers idle, a part has fewer of them where it
+// costs little.
+func (t *attnTask) gradPlanOf(whole, heads int) (g gradPlan) {
+	if whole > 0 {
+		g[0] = t.plan(attnGradAll, 0, whole)
+	}
+	if whole == heads {
+		return g
+	}
+	g[1], g[2] = t.plan(attnGradKeys, whole, heads-whole), t.plan(attnGradQueries, whole, heads-whole)
+	for i := 1; i < len(g) && g.balance() < balanced; i++ {
+		p := g
+		if p[i] = t.divide(g[i], max(1, g[i].part.Workers-1)); p.balance() >= balanced && p.time() <= g.time()+int(fastEnough*float64(g.time())) {
+			g = p
+		}
+	}
+	return g
+}
+
+// time is the predicted time of all plans.
+func (g *gradPlan) time() (n int) {
+	for i := range g {
+		n += g[i].part.Time
+	}
+	return n
+}
+
+// balance is the share of their time that the workers are busy for.
+func (g *gradPlan) balance() float64 {
+	busy, held := 0, 0
+	for i := range g {
+		busy, held = busy+g[i].part.Busy, held+g[i].part.Workers*g[i].part.span()
+	}
+	return float64(busy) / float64(held)
+}
+
 // gradHead computes the gradients of one key head and of the query heads that read it.
 func (x *attnHead) gradHead(kv int) {
 	g := x.startGrad(kv, 0, x.t.a.T, true, true)
@@ -269,7 +325,7 @@ func (g *attnGrad) sums(k int) {
 }
 
 // groupOfKeys returns how many keys, of those from k+r on and before k+n, are multiplied with the queries from the same one on, and
-// that query: at, or the first after it that sees one of the keys.
+// that query: at, or the first after it that sees one of the keys. A group ends at a place that does not depend on k.
 func (g *attnGrad) groupOfKeys(k, r, n, at int) (from, h int) {
 	first := func(r int) int {
 		if !g.t.a.Causal {
@@ -277,7 +333,7 @@ func (g *attnGrad) groupOfKeys(k, r, n, at int) (from, h int) {
 		}
 		return max(at, k+r-g.t.a.Offset-g.q)
 	}
-	from, h = first(r), min(g.p.stairRows, n-r)
+	from, h = first(r), min(g.p.stairRows-(k+r)%attnKeys%g.p.stairRows, n-r)
 	for r+h < n && first(r+h) == from {
 		h = min(h+g.p.stairRows, n-r)
 	}

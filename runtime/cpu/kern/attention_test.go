@@ -174,13 +174,14 @@ func TestAttentionVNNI(t *testing.T) {
 // queries, also beside elements that are not finite and subnormal ones.
 func TestAttentionDivided(t *testing.T) {
 	for _, p := range Paths() {
-		one, machines := New(p, 1), []*Machine{New(p, 24), New(p, 100)}
-		d, apart, smaller := newDice(14), 0, [3]int{}
+		one, machines := New(p, 1), []*Machine{New(p, 2), New(p, 24), New(p, 100)}
+		d, apart, some, smaller := newDice(14), 0, 0, [3]int{}
 		for round := range rounds(8) {
-			a := &Attention{Batch: 1, KVHeads: 2, Heads: 2 + 2*(round%2), S: 200 + d.IntN(200), T: 300 + d.IntN(200), D: 32, DV: 64, Scale: 0.3, Causal: round%4 < 3}
+			kv := 3 - round%2
+			a := &Attention{Batch: 1, KVHeads: kv, Heads: kv * (1 + round/2%2), S: 200 + d.IntN(200), T: 300 + d.IntN(200), D: 32, DV: 64, Scale: 0.3, Causal: round%4 < 3}
 			a.Offset = a.T - a.S
 			typ := Type(round % 3)
-			a.Q, a.K, a.V = d.view(typ, 1, a.Heads, a.S, a.D), d.view(typ, 1, 2, a.T, a.D), d.view(typ, 1, 2, a.T, a.DV)
+			a.Q, a.K, a.V = d.view(typ, 1, a.Heads, a.S, a.D), d.view(typ, 1, kv, a.T, a.D), d.view(typ, 1, kv, a.T, a.DV)
 			a.Y, a.DY = d.view(F32, 1, a.Heads, a.S, a.DV), d.view(typ, 1, a.Heads, a.S, a.DV)
 			a.GradQ, a.GradK, a.GradV = a.Q, a.K, a.V
 			a.LSE = make([]float32, a.Heads*a.S)
@@ -205,15 +206,16 @@ func TestAttentionDivided(t *testing.T) {
 				}
 				apart += flag(m.attn.mode == attnGradQueries)
 				smaller[1] += flag(m.attn.mode == attnGradQueries && m.attn.block < p.blockOf(gradQueries))
-				smaller[2] += flag(m.attn.plan(attnGradKeys).block < attnKeys)
+				smaller[2] += flag(m.attn.plan(attnGradKeys, 0, a.Batch*a.KVHeads).block < attnKeys)
+				some += flag(m.attn.mode == attnGradQueries && m.attn.first > 0)
 			}
 		}
 		one.Close()
 		for _, m := range machines {
 			m.Close()
 		}
-		if apart == 0 {
-			t.Errorf("%s: gradients of queries and keys were never apart", p.Name())
+		if apart == 0 || some == 0 {
+			t.Errorf("%s: gradients of queries and keys were apart %d times, of some heads only %d times", p.Name(), apart, some)
 		}
 		if smaller[0] == 0 || p.blockOf(gradQueries) > p.queries && smaller[1] == 0 || attnKeys%(2*roundUp(leastKeys, p.stairRows)) == 0 && smaller[2] == 0 {
 			t.Errorf("%s: blocks of queries, of their gradients and of keys were smaller %v times", p.Name(), smaller)
