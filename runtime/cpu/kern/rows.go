@@ -75,10 +75,10 @@ func (m *Machine) runPart(t *rowTask, b box) {
 }
 
 // maxParts is the largest number of chunks of rows, and so of partial results. leastGradRows are the fewest rows of a chunk whose
-// partial results are two rows themselves.
+// partial results are two rows themselves: 256, 512 or 1024 rows are then chunks that any number of workers divides well.
 const (
 	maxParts      = 64
-	leastGradRows = 32
+	leastGradRows = 22
 )
 
 func (t *rowTask) Run(worker, i int) {
