@@ -10,7 +10,7 @@ const (
 	weightCost = 2
 )
 
-// box is the work of the product, a tile a cell.
+// box is the work of the product, a tile or half of one a cell.
 func (t *gemmTask) box(shares [2]bool) box {
 	h, speed := ceilDiv(t.rows, t.panels), 1
 	switch {
@@ -20,15 +20,15 @@ func (t *gemmTask) box(shares [2]bool) box {
 		speed = 2
 	}
 	b := box{items: t.items, rows: t.panels, cols: t.columns, task: taskCost}
-	b.cell = h*t.p.nr*(2*max(1, t.depth)/speed+packCost) + t.p.nr*t.lowCost()
+	b.cell = h*t.unit*(2*max(1, t.depth)/speed+packCost) + t.unit*t.lowCost()
 	if !shares[0] {
 		b.row = h * t.packingCost(0)
 	}
 	if !shares[1] {
-		b.col = t.p.nr * t.packingCost(1)
+		b.col = t.unit * t.packingCost(1)
 	}
 	b.row += h * t.depth * t.reading[0]
-	b.col += t.p.nr * t.depth * t.reading[1]
+	b.col += t.unit * t.depth * t.reading[1]
 	return b
 }
 
@@ -73,14 +73,44 @@ func (t *gemmTask) sharesPacked() bool { return t.depth > 0 && (!t.vnni || t.til
 const mostShared = 4 << 20
 
 // divide chooses the division of the product, and whether its operands are packed by all workers before: where blocks would
-// pack them again and again. Panels are lower than they could be where that keeps the workers busy.
+// pack them again and again. Panels are lower than they could be where that keeps the workers busy. Where they do not, blocks may
+// begin in the middle of a tile.
 func (t *gemmTask) divide(workers int) {
+	least := t.panels
+	t.columnsOf(t.p.nr)
 	if t.fixed[0].weights != nil || t.tiles { // the panels are packed already, or as high as a register
-		t.dividePanels(workers, t.panels)
+		t.dividePanels(workers, least)
 		return
 	}
-	t.m.evenPanels(t.box([2]bool{}), t.rows, workers, func(panels int) offer { return t.dividePanels(workers, panels) })
+	whole := t.evenPanels(workers)
+	if workers == 1 || whole.balance >= balanced || !t.halves() {
+		return
+	}
+	t.panels = least
+	t.columnsOf(t.p.vw)
+	half := t.evenPanels(workers)
+	if most := min(whole.time, half.time); half.time > most+int(fastEnough*float64(most)) || !half.better(&whole) {
+		t.columnsOf(t.p.nr)
+		t.dividePanels(workers, whole.panels)
+	}
 }
+
+// evenPanels is Machine.evenPanels; it returns what the chosen division costs.
+func (t *gemmTask) evenPanels(workers int) (o offer) {
+	t.m.evenPanels(t.box([2]bool{}), t.rows, workers, func(panels int) offer {
+		o = t.dividePanels(workers, panels)
+		return o
+	})
+	return o
+}
+
+// halves reports whether a block may begin in the middle of a tile: its columns are packed for it alone, and are columns of C.
+func (t *gemmTask) halves() bool {
+	return t.p.vw < t.p.nr && !t.tiles && t.fixed[1].weights == nil && t.indirect == nil && t.out.cols.n == 0 && t.out.epi.PostOp == nil
+}
+
+// columnsOf sets the unit of columns.
+func (t *gemmTask) columnsOf(unit int) { t.unit, t.columns = unit, ceilDiv(t.cols, unit) }
 
 // dividePanels chooses the division for so many panels of rows.
 func (t *gemmTask) dividePanels(workers, panels int) offer {
@@ -94,7 +124,7 @@ func (t *gemmTask) dividePanels(workers, panels int) offer {
 	for i := 1; i < 4; i++ {
 		shares, beside := [2]bool{i&1 > 0, i&2 > 0}, 0
 		for side := range shares {
-			if shares[side] && (t.packingCost(side) == 0 || t.items*t.depth*[2]int{t.rows, t.cols}[side] > mostShared) {
+			if shares[side] && (t.packingCost(side) == 0 || t.items*t.depth*[2]int{t.rows, t.cols}[side] > mostShared || side == 1 && t.unit < t.p.nr) {
 				shares[side] = false
 			}
 			if shares[side] {

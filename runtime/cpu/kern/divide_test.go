@@ -145,3 +145,36 @@ func TestEvenPanels(t *testing.T) {
 		many.Close()
 	}
 }
+
+// Blocks that begin in the middle of a tile, for the sake of balance, do not change bits. Operands are too large to be shared.
+func TestHalfTiles(t *testing.T) {
+	for _, p := range Paths() {
+		one, many, halves := New(p, 1), New(p, 4), 0
+		d := newDice(22)
+		for i := range rounds(6) {
+			if p.lanes == 1 && i > 0 {
+				break
+			}
+			typ, rows, cols := []Type{F32, BF16, F16}[i%3], 20+d.IntN(12), p.nr*(4+i%2)+1+d.IntN(p.vw-1)
+			depth := mostShared/cols + 1 + d.IntN(99)
+			g := Gemm{M: rows, N: cols, K: depth, A: Mat{Buf: d.buf(typ, rows*depth), LD: depth}, B: Mat{Buf: d.buf(typ, depth*cols), LD: depth, T: true}}
+			if i%2 > 0 {
+				g.A.T, g.A.LD = true, rows
+			}
+			run := func(m *Machine) string {
+				g.C = Mat{Buf: zeros([]Type{F32, typ}[i/3], rows*cols), LD: cols}
+				m.Gemm(&g)
+				return string(g.C.Buf.Data)
+			}
+			if run(one) != run(many) {
+				t.Errorf("%s, %v: a product of %d x %d x %d depends on the workers", p.Name(), typ, rows, cols, depth)
+			}
+			halves += flag(many.gemm.unit < p.nr)
+		}
+		if p.vw < p.nr && halves == 0 {
+			t.Errorf("%s: no block began in the middle of a tile", p.Name())
+		}
+		one.Close()
+		many.Close()
+	}
+}

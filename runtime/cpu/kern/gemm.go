@@ -152,7 +152,8 @@ type gemmTask struct {
 	mats                     [2]matSource
 	out                      output
 	mt, nt                   int // block of C of one task, at most
-	panels, columns          int // panels of rows, tiles along the columns
+	panels, columns          int // panels of rows, units along the columns
+	unit                     int // columns of a unit: those of a tile, or half of them
 	part                     Division
 	shares                   [2]bool // whether A, and B, are packed once, for all blocks
 	kc, nc, mc               int
@@ -278,13 +279,12 @@ func (t *gemmTask) highest() int {
 	return max(t.mr, most/deep/t.mr*t.mr)
 }
 
-// split divides the product among so many workers. Rows are divided in panels, columns in tiles.
+// split divides the product among so many workers. Rows are divided in panels, columns in tiles, or in halves of them.
 func (t *gemmTask) split(workers int) {
 	t.panels = max(1, ceilDiv(t.rows, t.mr))
-	t.columns = ceilDiv(t.cols, t.p.nr)
 	t.divide(workers)
 	t.mt = ceilDiv(t.panels, t.part.rows) * t.mr
-	t.nt = ceilDiv(t.columns, t.part.cols) * t.p.nr
+	t.nt = roundUp(ceilDiv(t.columns, t.part.cols)*t.unit, t.p.nr)
 }
 
 // row is the first row of panel q. Panels are about equally high, those of tile registers full except for the last. They are
@@ -303,7 +303,7 @@ func (t *gemmTask) Run(worker, i int) {
 		r, c = i%d.rows, i/d.rows%d.cols
 	}
 	q0, q1 := bound(r, d.rows, t.panels), bound(r+1, d.rows, t.panels)
-	j0, j1 := bound(c, d.cols, t.columns)*t.p.nr, min(bound(c+1, d.cols, t.columns)*t.p.nr, t.cols)
+	j0, j1 := bound(c, d.cols, t.columns)*t.unit, min(bound(c+1, d.cols, t.columns)*t.unit, t.cols)
 	for j := j0; j < j1; j = t.m.next(j, t.nc, j1) {
 		t.strip(w, item, q0, q1, j, min(j+t.nc, j1))
 	}
