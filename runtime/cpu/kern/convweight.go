@@ -125,7 +125,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	}
 	t.pixel.pixels(&g, c.N, size, step)
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
-	t.sources[0].clean = g.vnni && !slices.Contains(t.subnormal[c.N:], true)
+	t.sources[0].clean = g.vnni && !slices.Contains(t.subnormal[len(t.subnormal)/2:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
 	gt.a, gt.b, gt.indirect, gt.prefetch, gt.endings, gt.reading = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false, false, [2]int{}
 	gt.out = output{p: m.Path, c: Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, inner: c.Groups}
@@ -163,19 +163,16 @@ func (m *Machine) turn(c *Conv) grid {
 	d.buf = t.padded.bytes(typ, c.N*d.item[0])
 	t.m, t.c, t.mode = m, c, turnMode
 	t.src, t.dst, t.size, t.lo, t.channels = c.dense(c.X, c.C, c.In), d, c.In, c.Pad, c.C
+	rows := t.size[0] * t.size[1]
 	if d.vnni {
-		t.subnormal = getBools(t.subnormal, 2*c.N)
+		t.subnormal = getBools(t.subnormal, 2*c.N*rows)
 		t.interleave = t.interleave[:0]
 		for x := range size[2] {
 			t.interleave = append(t.interleave, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
 		}
 	}
-	units := t.size[0] * t.size[1]
-	if d.vnni {
-		units = 1
-	}
-	t.runParts(units, 2*len(d.buf.Data))
-	d.clean = d.vnni && !slices.Contains(t.subnormal[:c.N], true)
+	t.runParts(rows, 2*len(d.buf.Data), 0)
+	d.clean = d.vnni && !slices.Contains(t.subnormal[:len(t.subnormal)/2], true)
 	return d
 }
 
@@ -184,9 +181,8 @@ func (t *convTask) turnImage(w *worker, task int) {
 	n, r0, r1 := t.part(task)
 	first, row := t.lo[2], t.size[2]*t.channels
 	if t.dst.vnni {
-		r0, r1 = 0, t.size[0]*t.size[1]
 		first, row = 0, t.dst.axis[1]
-		t.startVNNI(w, n)
+		t.startVNNI(w, task)
 	}
 	es := t.dst.buf.Type.Size()
 	place := func(r int) int {
@@ -238,12 +234,17 @@ func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 // pixelPairsContiguous reports whether the images contain the words of adjacent pixels as they are.
 func (t *convTask) pixelPairsContiguous() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
 
-// startVNNI searches image n and its gradient for subnormal elements, which also loads both into the cache, and clears
-// the parts of the rows that turnVNNI does not write.
-func (t *convTask) startVNNI(w *worker, n int) {
-	c, size, grad := t.c, t.channels*volume(t.size), t.c.K*volume(t.c.Out)
-	t.subnormal[n] = t.m.anySubnormal(floatsAt(t.src.buf.at(n*size), size/2))
-	t.subnormal[c.N+n] = t.m.anySubnormal(floatsAt(c.Y.at(n*grad), grad/2))
+// startVNNI searches a task's part of an image and of its gradient for subnormal elements, which also loads the gradient into the
+// cache, and clears the parts of the rows that turnVNNI does not write.
+func (t *convTask) startVNNI(w *worker, task int) {
+	c, parts := t.c, t.share.rows
+	n, k := task/parts, task%parts
+	search := func(b Buf, size int) bool {
+		lo, hi := bound(k, parts, size/2), bound(k+1, parts, size/2)
+		return t.m.anySubnormal(floatsAt(b.at(n*size+2*lo), hi-lo))
+	}
+	t.subnormal[task] = search(t.src.buf, t.channels*volume(t.size))
+	t.subnormal[len(t.subnormal)/2+task] = search(c.Y, c.K*volume(c.Out))
 	if !t.pixelPairsContiguous() {
 		clear(w.row[1].bytes(BF16, t.dst.axis[1]+t.c.Stride[2]*t.channels).Data)
 	}

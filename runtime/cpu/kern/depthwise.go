@@ -49,7 +49,7 @@ func (m *Machine) depthForward(g, out grid, size, step [3]int) {
 	if c.ChannelsLast {
 		units = size[0] * size[1]
 	}
-	t.runParts(units, 2*c.N*c.C*volume(size)*taps)
+	t.runParts(units, 2*c.N*c.C*volume(size)*taps, 0)
 }
 
 // depthImage is the task of some rows of an image, or of some planes of it.
@@ -132,7 +132,7 @@ func (m *Machine) depthWeights(g, dy grid) {
 	taps := volume(c.Kernel)
 	each := taps * c.C
 	parts := m.parts.get(max(1, c.N) * each)
-	t.runParts(ceilDiv(c.C, depthChannels), 2*c.N*c.C*volume(c.Out)*taps)
+	t.runParts(ceilDiv(c.C, depthChannels), 2*c.N*c.C*volume(c.Out)*taps, 0)
 	sum := m.foldParts(parts, c.N, each)
 	so, _, sx := c.weightStrides()
 	for i, v := range sum { // [tap, channel]

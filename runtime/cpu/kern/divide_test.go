@@ -178,3 +178,43 @@ func TestHalfTiles(t *testing.T) {
 		many.Close()
 	}
 }
+
+// Convolutions have the same bits whether tasks are images, or channels or rows of them, also beside subnormal elements.
+func TestDividedImages(t *testing.T) {
+	for _, p := range Paths() {
+		one, machines, d := New(p, 1), []*Machine{New(p, 3), New(p, 100)}, newDice(23)
+		for i := range rounds(42) {
+			last, groups, stride, kernel := i%2 > 0, []int{1, 1, 2, 64}[i/2%4], 1+i/7%2, []int{3, 7, 1, 5, 5}[i%5]
+			c := benchConv([]Type{F32, BF16, F16}[i%3], 2, 64, 64, 18, kernel, []int{i / 5 % 2, kernel / 2}[flag(kernel < 7)], last)
+			c.Groups, c.Stride = groups, [3]int{1, stride, stride}
+			out := (18+2*c.Pad[1]-kernel)/stride + 1
+			c.Out = [3]int{1, out, out}
+			x, w, y := c.X, c.W, d.buf(c.X.Type, 2*64*out*out)
+			if i/6%2 > 0 {
+				x.set(d.IntN(x.Len()), 1e-39)
+				y.set(d.IntN(y.Len()), 1e-39)
+			}
+			run := func(m *Machine) string {
+				c.X, c.W, c.Y = x, w, zeros(F32, y.Len())
+				m.Conv(c)
+				all := string(c.Y.Data)
+				c.Y, c.X = y, zeros(x.Type, x.Len())
+				m.ConvInputGrad(c)
+				all += string(c.X.Data)
+				c.X, c.W = x, zeros(F32, w.Len())
+				m.ConvWeightGrad(c)
+				return all + string(c.W.Data)
+			}
+			want := run(one)
+			for _, m := range machines {
+				if run(m) != want {
+					t.Errorf("%s, round %d: convolutions depend on the workers", p.Name(), i)
+				}
+			}
+		}
+		one.Close()
+		for _, m := range machines {
+			m.Close()
+		}
+	}
+}

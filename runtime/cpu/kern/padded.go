@@ -48,14 +48,14 @@ func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases in
 	if t.padsRows() {
 		units = t.size[0] * t.size[1]
 	}
-	t.runParts(units, 2*len(d.buf.Data))
+	t.runParts(units, 2*len(d.buf.Data), 0)
 	return d
 }
 
 // padsRows reports whether the units of the padded image are rows: channels lie last, and a row is
-// longer than what kernels copy with others.
+// longer than what kernels copy with others, or not adjacent in the padded image.
 func (t *convTask) padsRows() bool {
-	return t.c.ChannelsLast && !t.spreads() && t.size[2]*t.channels > t.m.nr
+	return t.c.ChannelsLast && (t.spreads() || t.size[2]*t.channels > t.m.nr)
 }
 
 // spreads reports whether pixels that are adjacent in the image are not in the padded one.
@@ -65,14 +65,14 @@ func (t *convTask) spreads() bool { return t.step != [3]int{1, 1, 1} || t.dst.ph
 // that are shared with the next row, and a tile's last columns.
 const padSlack = 64
 
-// runParts runs the task in so many units of each image, such as planes: a task is some of them.
-func (t *convTask) runParts(units, work int) {
+// runParts runs the task in so many units of each image, such as planes: a task is some of them, and costs something beside.
+func (t *convTask) runParts(units, work, beside int) {
 	if t.c.N == 0 {
 		return
 	}
 	m := t.m
 	t.units = max(1, units)
-	b := box{items: t.c.N, rows: t.units, cols: 1, cell: work / (t.c.N * t.units), task: taskCost}
+	b := box{items: t.c.N, rows: t.units, cols: 1, cell: work / (t.c.N * t.units), task: taskCost + beside}
 	t.share = m.divide(b, m.pool.share())
 	m.runDivided(&b, t.share, t)
 }
@@ -147,7 +147,7 @@ func (t *convTask) copyImage(w *worker, task int) {
 	for p := p0; p < p1; p++ {
 		s, d := n*t.src.item[0]+p*t.src.channel, n*t.dst.item[0]+p*t.dst.channel
 		if spread {
-			t.spreadPlane(w, s, d, run)
+			t.spreadPlane(w, s, d)
 		} else {
 			behind := (p1 - 1 - p) * t.dst.channel // elements of the task
 			t.copyPlane(s, d, run, behind*t.dst.buf.Type.Size() < 4*t.m.nr)
@@ -156,21 +156,30 @@ func (t *convTask) copyImage(w *worker, task int) {
 }
 
 // copyPixels copies rows [r0,r1) of image n, whose channels lie last, and clears what lies before each
-// of them, and after the last one of the image.
+// of them, between their pixels, and after the last one of the image.
 func (t *convTask) copyPixels(n, r0, r1 int) {
-	es, rows, w := t.dst.buf.Type.Size(), t.size[0]*t.size[1], t.size[2]*t.channels
+	es, rows := t.dst.buf.Type.Size(), t.size[0]*t.size[1]
+	apart := t.step[2] * t.channels
+	w := (t.size[2]-1)*apart + t.channels
 	s, d := n*t.src.item[0], n*t.dst.item[0]
 	place := func(r int) int {
-		return d + t.dst.at(t.lo[0]+r/t.size[1], t.lo[1]+r%t.size[1], t.lo[2])
+		return d + t.dst.at(t.lo[0]+r/t.size[1]*t.step[0], t.lo[1]+r%t.size[1]*t.step[1], t.lo[2])
 	}
 	clean := d // everything before is another task's, or done
 	if r0 > 0 {
 		clean = place(r0-1) + w
 	}
 	for r := r0; r < min(r1, rows); r++ {
-		to := place(r)
-		t.copyRow(to, s+t.src.at(r/t.size[1], r%t.size[1], 0), w)
-		clear(t.dst.buf.Data[clean*es : to*es])
+		to, from := place(r), s+t.src.at(r/t.size[1], r%t.size[1], 0)
+		if t.step[2] == 1 {
+			t.copyRow(to, from, w)
+			clear(t.dst.buf.Data[clean*es : to*es])
+		} else {
+			clear(t.dst.buf.Data[clean*es : (to+w)*es])
+			for x := range t.size[2] {
+				t.copyRow(to+x*apart, from+x*t.channels, t.channels)
+			}
+		}
 		clean = to + w
 	}
 	if r1 >= rows {
@@ -229,10 +238,10 @@ func (t *convTask) copyRow(to, from, n int) {
 	t.m.Load(floatsAt(dst.at(to), n), src.From(from))
 }
 
-// spreadPlane copies the pixels of a plane to positions that are not adjacent.
-func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
+// spreadPlane copies the pixels of a plane, whose channels lie first, to positions that are not adjacent.
+func (t *convTask) spreadPlane(worker *worker, s, d int) {
 	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
-	split := run == 1 && t.step[2] == 1
+	split := t.step[2] == 1
 	for z := range t.size[0] {
 		if split && dst.Type == src.Type && t.m.unzips(src.Type) && t.dst.phases == 2 {
 			by := max(1, t.dst.rows)
@@ -251,7 +260,7 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 			}
 			for x := range t.size[2] {
 				o := to + t.dst.at(0, 0, t.lo[2]+x*t.step[2])
-				copy(dst.Data[o*es:(o+run)*es], src.Data[(from+x*run)*es:])
+				copy(dst.Data[o*es:(o+1)*es], src.Data[(from+x)*es:])
 			}
 		}
 	}
@@ -310,17 +319,26 @@ func (m *Machine) thin(c *Conv) *Conv {
 	d.X = t.thinMem.bytes(c.X.Type, c.N*c.C*volume(c.Out))
 	t.m, t.c, t.mode = m, c, thinMode
 	t.src, t.dst = c.dense(c.X, c.C, c.In), d.dense(d.X, c.C, d.In)
-	planes, _ := t.planes(c.C)
-	t.runParts(planes, 2*len(d.X.Data))
+	units := c.C
+	if c.ChannelsLast {
+		units = c.Out[0] * c.Out[1]
+	}
+	t.runParts(units, 2*len(d.X.Data), 0)
 	return d
 }
 
-// thinImage copies those pixels of planes of an image that are read.
+// thinImage copies those pixels of planes, or rows, of an image that are read.
 func (t *convTask) thinImage(w *worker, task int) {
 	c := t.c
-	_, run := t.planes(c.C)
 	n, p0, p1 := t.part(task)
-	unzip := run == 1 && c.Stride[2] == 2 && t.m.unzips(c.X.Type)
+	if c.ChannelsLast {
+		for r := p0; r < p1; r++ {
+			z, y := r/c.Out[1], r%c.Out[1]
+			t.thinRow(n*t.src.item[0]+t.src.at(z*c.Stride[0], y*c.Stride[1], 0), n*t.dst.item[0]+t.dst.at(z, y, 0), c.C)
+		}
+		return
+	}
+	unzip := c.Stride[2] == 2 && t.m.unzips(c.X.Type)
 	for p := p0; p < p1; p++ {
 		for z := range c.Out[0] {
 			from := n*t.src.item[0] + p*t.src.channel + t.src.at(z*c.Stride[0], 0, 0)
@@ -331,7 +349,7 @@ func (t *convTask) thinImage(w *worker, task int) {
 				continue
 			}
 			for y := range c.Out[1] {
-				t.thinRow(from+t.src.at(0, y*c.Stride[1], 0), to+t.dst.at(0, y, 0), run)
+				t.thinRow(from+t.src.at(0, y*c.Stride[1], 0), to+t.dst.at(0, y, 0), 1)
 			}
 		}
 	}

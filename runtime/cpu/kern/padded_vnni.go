@@ -30,7 +30,7 @@ func (m *Machine) padVNNI(g grid, channels int, in, lo, size [3]int, phases int)
 	}
 	t.m, t.mode = m, vnniMode
 	t.src, t.dst, t.size, t.lo, t.channels = g, d, in, lo, channels
-	t.runParts(channels/2, 2*len(d.buf.Data))
+	t.runParts(channels/2, 2*len(d.buf.Data), 0)
 	d.clean = !slices.Contains(t.subnormal, true)
 	return d
 }

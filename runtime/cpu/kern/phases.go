@@ -63,8 +63,11 @@ func (m *Machine) phasedGrad(c *Conv) {
 		m.convProduct(&g, ph.buf, c.C, ph.size, ones, weights)
 	}
 	t.m, t.mode, t.dst = m, phaseMode, c.dense(c.X, c.C, c.In)
-	planes, _ := t.planes(c.C)
-	t.runParts(planes, 2*len(c.X.Data))
+	units := c.C
+	if c.ChannelsLast {
+		units = c.In[0] * c.In[1]
+	}
+	t.runParts(units, 2*len(c.X.Data), 0)
 }
 
 // packsWeights reports whether the products of the phases read weights that packWeights has reordered, because some
@@ -136,39 +139,57 @@ func (t *convTask) zipPhases(w *worker, plane, to int, even, odd *phase) {
 	}
 }
 
-// phaseImage stores planes of the phases of an image in the image.
+// phaseImage stores planes, or rows, of the phases of an image in the image.
 func (t *convTask) phaseImage(worker *worker, task int) {
-	c, es := t.c, t.dst.buf.Type.Size()
-	planes, run := t.planes(c.C)
-	step := c.Stride[2]
-	zip := run == 1 && step == 2 && c.In[2]%2 == 0 && t.m.zips(t.dst.buf.Type)
+	c := t.c
 	n, p0, p1 := t.part(task)
+	if c.ChannelsLast {
+		for r := p0; r < p1; r++ {
+			t.phaseRow(n, r/c.In[1], r%c.In[1])
+		}
+		return
+	}
+	zip := c.Stride[2] == 2 && c.In[2]%2 == 0 && t.m.zips(t.dst.buf.Type)
 	for p := p0; p < p1; p++ {
 		for i := range t.phases {
-			ph := &t.phases[i]
-			w := ph.size[2]
-			if zip {
-				if ph.rest[2] == 0 {
-					t.zipPhases(worker, n*planes+p, n*t.dst.item[0]+p*t.dst.channel, ph, &t.phases[i+1])
-				}
-				continue
+			ph, plane, to := &t.phases[i], n*c.C+p, n*t.dst.item[0]+p*t.dst.channel
+			switch {
+			case !zip:
+				t.scatterPhase(ph, plane, to)
+			case ph.rest[2] == 0:
+				t.zipPhases(worker, plane, to, ph, &t.phases[i+1])
 			}
-			for j := range ph.size[0] * ph.size[1] {
-				z, y := j/ph.size[1], j%ph.size[1]
-				from := ((n*planes+p)*ph.size[0]*ph.size[1] + j) * w * run
-				to := n*t.dst.item[0] + p*t.dst.channel +
-					t.dst.at(ph.rest[0]+z*c.Stride[0], ph.rest[1]+y*c.Stride[1], ph.rest[2])
-				switch {
-				case run > 1:
-					for x := range w {
-						copy(t.dst.buf.Data[(to+x*step*run)*es:(to+x*step*run+run)*es], ph.buf.Data[(from+x*run)*es:])
-					}
-				case t.dst.buf.Type == F32:
-					scatter(floatsAt(t.dst.buf.at(to), (w-1)*step+1), floatsAt(ph.buf.at(from), w), step)
-				default:
-					scatter(halvesAt(t.dst.buf.at(to), (w-1)*step+1), halvesAt(ph.buf.at(from), w), step)
-				}
-			}
+		}
+	}
+}
+
+// scatterPhase stores a plane of a phase at every Stride-th pixel of a plane.
+func (t *convTask) scatterPhase(ph *phase, plane, to int) {
+	step, w := t.c.Stride, ph.size[2]
+	for j := range ph.size[0] * ph.size[1] {
+		z, y := j/ph.size[1], j%ph.size[1]
+		from := (plane*ph.size[0]*ph.size[1] + j) * w
+		at := to + t.dst.at(ph.rest[0]+z*step[0], ph.rest[1]+y*step[1], ph.rest[2])
+		if t.dst.buf.Type == F32 {
+			scatter(floatsAt(t.dst.buf.at(at), (w-1)*step[2]+1), floatsAt(ph.buf.at(from), w), step[2])
+		} else {
+			scatter(halvesAt(t.dst.buf.at(at), (w-1)*step[2]+1), halvesAt(ph.buf.at(from), w), step[2])
+		}
+	}
+}
+
+// phaseRow stores the pixels of a row of an image, whose channels lie last.
+func (t *convTask) phaseRow(n, z, y int) {
+	c, es := t.c, t.dst.buf.Type.Size()
+	for i := range t.phases {
+		ph, step := &t.phases[i], c.Stride
+		if ph.rest[0] != z%step[0] || ph.rest[1] != y%step[1] {
+			continue
+		}
+		from := ((n*ph.size[0]+z/step[0])*ph.size[1] + y/step[1]) * ph.size[2] * c.C
+		to := n*t.dst.item[0] + t.dst.at(z, y, ph.rest[2])
+		for x := range ph.size[2] {
+			copy(t.dst.buf.Data[(to+x*step[2]*c.C)*es:(to+(x*step[2]+1)*c.C)*es], ph.buf.Data[(from+x*c.C)*es:])
 		}
 	}
 }

@@ -6,8 +6,8 @@ package kern
 //	patches[r, p] = sum over k of w[k, r] * dy[k, p]
 //	then  dx[offset(r) + offset(p)] += patches[r, p]
 //
-// Images are tasks. Within an image, terms are added for ascending r (channels first) or p
-// (channels last).
+// A task is some channels of an image, or all of them. Within an image, terms are added for
+// ascending r (channels first) or p (channels last).
 
 // scatters reports whether the input gradient is computed as patches that are added up, where that is faster.
 func (c *Conv) scatters() bool {
@@ -23,8 +23,11 @@ func (m *Machine) scatterGrad(c *Conv) {
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&t.dst, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
 	t.pixel.pixels(&t.dst, 1, c.Out, c.Stride)
-	work := 2 * c.N * len(t.patch.s) * len(t.pixel.s) * c.K
-	m.run(work, c.N, t)
+	work, units := 2*c.N*len(t.patch.s)*len(t.pixel.s)*c.K, 1
+	if !c.ChannelsLast && c.Weights == OIX {
+		units = c.C
+	}
+	t.runParts(units, work, packCost*len(t.pixel.s)*c.K)
 }
 
 // padded is the grid of one image of the given size in float32, without memory.
@@ -32,42 +35,55 @@ func (c *Conv) padded(channels int, size [3]int) grid {
 	return c.dense(Buf{Type: F32}, channels, size)
 }
 
-// scatterImage computes the gradient of image n.
-func (t *convTask) scatterImage(worker, n int) {
+// scatterImage computes the gradient of some channels of an image.
+func (t *convTask) scatterImage(worker, task int) {
 	c, w := t.c, t.m.worker[worker]
-	rows, px := len(t.patch.s), len(t.pixel.s)
-	image, whole := w.row[0].get(t.dst.item[0]), t.whole()
+	n, c0, c1 := t.part(task)
+	if t.units == 1 {
+		c0, c1 = 0, c.C
+	}
+	from, size, whole := n*t.src.item[0], t.dst.item[0], t.whole()
+	if t.units > 1 {
+		from, size = from+c0*t.src.channel, (c1-c0)*t.dst.channel
+	}
+	image := w.row[0].get(size)
 	if whole && c.X.Type == F32 {
-		image = floatsAt(c.X.at(n*t.src.item[0]), t.dst.item[0])
+		image = floatsAt(c.X.at(from), size)
 	}
 	clear(image)
-	part := w.row[1].get(rows * px)
+	in := c.C / c.Groups
 	for g := range c.Groups {
-		t.patches(w, worker, n, g, part)
-		base := image[g*t.dst.item[1]:]
+		i0, i1 := max(c0-g*in, 0), min(c1-g*in, in) // channels of the group
+		if i0 >= i1 {
+			continue
+		}
+		part := t.patches(w, worker, n, g, i0, i1)
+		base := image[(g*in+i0-c0)*t.dst.item[1]/in:]
 		if c.ChannelsLast {
 			w.addRuns(t.m.Path, base, part, t.pixel.s, t.patch.s, 1)
 		} else {
-			w.addRuns(t.m.Path, base, part, t.patch.s, t.pixel.s, t.turns())
+			w.addRuns(t.m.Path, base, part, t.patch.s[:len(t.patch.s)/in*(i1-i0)], t.pixel.s, t.turns())
 		}
 	}
 	switch {
 	case !whole:
-		t.crop(image, n)
+		t.crop(image, n, c0, c1)
 	case c.X.Type != F32:
-		t.m.Store(c.X.From(n*t.src.item[0]), image)
+		t.m.Store(c.X.From(from), image)
 	}
 }
 
 // whole reports whether no part of an image is cropped.
 func (t *convTask) whole() bool { return t.dst.item[0] == t.src.item[0] && t.c.Pad == [3]int{} }
 
-// patches computes the patches of one image and group: [patch, pixel], or [pixel, patch] channels last.
-func (t *convTask) patches(w *worker, worker, n, g int, part []float32) {
+// patches computes the patches of channels [i0,i1) of one image and group: [patch, pixel], or [pixel, patch] channels last.
+func (t *convTask) patches(w *worker, worker, n, g, i0, i1 int) []float32 {
 	c, l := t.c, &w.local
-	per, rows, px := c.K/c.Groups, len(t.patch.s), len(t.pixel.s)
+	per, all, px := c.K/c.Groups, len(t.patch.s), len(t.pixel.s)
+	taps := volume(c.Kernel)
+	rows := (i1 - i0) * taps
 	so, _, _ := c.weightStrides()
-	weights := Mat{Buf: c.W.From(g * per * so), LD: rows, T: true}
+	weights := Mat{Buf: c.W.From(g*per*so + i0*taps), LD: all, T: true}
 	if c.Weights == XIO {
 		weights.LD, weights.T = c.K, false
 	}
@@ -80,7 +96,9 @@ func (t *convTask) patches(w *worker, worker, n, g int, part []float32) {
 		weights, grads = grads, weights
 		l.rows, l.cols = px, rows
 	}
+	part := w.row[1].get(rows * px)
 	l.multiplyLocal(t.m, worker, weights, grads, per, part, l.cols)
+	return part
 }
 
 // turns is the number of adjacent entries in the table of patches that are taps of one channel. Their destinations
@@ -108,10 +126,10 @@ func (w *worker) addRuns(p *Path, dst, part []float32, outer, inner []int, turns
 	}
 }
 
-// crop stores the unpadded part of the image.
-func (t *convTask) crop(image []float32, n int) {
+// crop stores the unpadded part of channels [c0,c1) of image n.
+func (t *convTask) crop(image []float32, n, c0, c1 int) {
 	c := t.c
-	planes, width := c.C, 1
+	planes, width := c1-c0, 1
 	if c.ChannelsLast {
 		planes, width = 1, c.C
 	}
@@ -119,7 +137,7 @@ func (t *convTask) crop(image []float32, n int) {
 		for z := range c.In[0] {
 			for y := range c.In[1] {
 				s := p*t.dst.channel + t.dst.at(z+c.Pad[0], y+c.Pad[1], c.Pad[2])
-				d := n*t.src.item[0] + p*t.src.channel + t.src.at(z, y, 0)
+				d := n*t.src.item[0] + (c0+p)*t.src.channel + t.src.at(z, y, 0)
 				t.m.Store(c.X.From(d), image[s:s+c.In[2]*width])
 			}
 		}
