@@ -5,8 +5,8 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// poolKernels run over windows or parts of images. Work is split by plane (image and channel), so
-// overlapping windows belong to one task.
+// poolKernels run over windows or parts of images. Work is divided by planes (image and channel) and by the lines of results in
+// them, see overLines. The terms of a result are added in the same order whatever the lines of a task are.
 var poolKernels = map[ir.Op]binder{
 	ir.OpMaxPool:             bindMaxPool,
 	ir.OpMaxPoolGrad:         bindMaxPoolGrad,
@@ -21,8 +21,10 @@ var poolKernels = map[ir.Op]binder{
 type pool struct {
 	planes   int
 	last     bool
-	count    int // number of channels
-	x, y     int // positions per plane, of the detailed and of the pooled side
+	count    int      // number of channels
+	x, y     int      // positions per plane, of the detailed and of the pooled side
+	row      [2]int   // those of a line of each
+	reach    [][2]int // for each line of windows, the cells of the lines that they reach
 	cells    []int32
 	first    []int32 // window i covers cells[first[i]:first[i+1]]
 	divisors []float32
@@ -37,9 +39,9 @@ type span struct {
 
 func (c *call) pool() *pool { return c.poolOf(c.Window()) }
 
-func (c *call) poolOf(w ir.Window) *pool {
-	p := &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
-	var spans [3][]span
+// poolLines is a pool without the cells of its windows, and their spans along each dimension.
+func (c *call) poolLines(w ir.Window) (p *pool, spans [3][]span) {
+	p = &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
 	in := spatial3(w.In, 1)
 	out := spatial3(w.Out, 1)
 	kernel, stride, dil, begin, end := spatial3(w.Kernel, 1), spatial3(w.Stride, 1), spatial3(w.Dilation, 1), spatial3(w.Begin, 0), spatial3(w.End, 0)
@@ -68,7 +70,22 @@ func (c *call) poolOf(w ir.Window) *pool {
 			spans[d] = append(spans[d], s)
 		}
 	}
-	padded := c.Flag("count_include_pad")
+	p.row = [2]int{in[2], out[2]}
+	for _, a := range spans[0] {
+		for _, b := range spans[1] {
+			var r [2]int
+			if n, k := len(a.at), len(b.at); n*k > 0 {
+				r = [2]int{(a.at[0]*in[1] + b.at[0]) * in[2], (a.at[n-1]*in[1] + b.at[k-1] + 1) * in[2]}
+			}
+			p.reach = append(p.reach, r)
+		}
+	}
+	return p, spans
+}
+
+func (c *call) poolOf(w ir.Window) *pool {
+	p, spans := c.poolLines(w)
+	in, padded := spatial3(w.In, 1), c.Flag("count_include_pad")
 	for _, a := range spans[0] {
 		for _, b := range spans[1] {
 			for _, e := range spans[2] {
@@ -108,6 +125,13 @@ func (p *pool) taps() []int32 {
 	for i := range p.y {
 		most = max(most, p.first[i+1]-p.first[i])
 	}
+	for i := range p.y { // of the first tap; others are the same cell or in the same window
+		if at, r := int(p.cells[p.first[i]]), &p.reach[i/p.row[1]]; r[0] == r[1] {
+			*r = [2]int{at, at + 1}
+		} else {
+			*r = [2]int{min(r[0], at), max(r[1], at+1)}
+		}
+	}
 	taps := make([]int32, int(most)*p.y)
 	for t := range most {
 		for i := range p.y {
@@ -119,6 +143,48 @@ func (p *pool) taps() []int32 {
 		}
 	}
 	return taps
+}
+
+// cellsOf are the cells that lines [l0,l1) of windows reach.
+func (p *pool) cellsOf(l0, l1 int) (lo, hi int) {
+	for _, r := range p.reach[l0:l1] {
+		if r[0] < r[1] && (lo == hi || r[0] < lo) {
+			lo = r[0]
+		}
+		hi = max(hi, r[1])
+	}
+	return min(lo, hi), hi
+}
+
+// windowsOf are the windows that reach cells [lo,hi), and perhaps others between them, by lines.
+func (p *pool) windowsOf(lo, hi int) (l0, l1 int) {
+	touches := func(r [2]int) bool { return r[0] < hi && lo < r[1] }
+	for l0 = 0; l0 < len(p.reach) && !touches(p.reach[l0]); l0++ {
+	}
+	for l1 = len(p.reach); l1 > l0 && !touches(p.reach[l1-1]); l1-- {
+	}
+	return l0, l1
+}
+
+// poolUnit is about how many elements of a plane are a unit of work, of whole lines. Tasks have at most poolUnits units, or a plane.
+const (
+	poolUnit  = 1 << 12
+	poolUnits = 8
+)
+
+// overLines returns a loop over planes of lines results each, and so much work, in elements read once. f gets lines [l0,l1) of
+// plane k.
+func (c *call) overLines(planes, lines, work int, f func(w, k, l0, l1 int)) func() {
+	per := max(1, min(lines, work/poolUnit))
+	n := planes * per
+	return c.chunks(n, per*max(1, poolUnits/per), work/per, func(w, lo, hi int) {
+		for lo < hi {
+			k, first := lo/per, lo%per
+			end := min(per, first+hi-lo)
+			f(w, k, first*lines/per, end*lines/per)
+			lo += end - first
+		}
+	})
 }
 
 // loadRun widens elements of v that are stride apart.
@@ -163,13 +229,15 @@ func (c *call) maxWindows(g *kern.Windows) func() {
 		return func() {}
 	}
 	xs, ys, more := c.scratch(nx), c.scratch(ny), c.scratch(g.Scratch())
-	if x.t.DType == ir.F32 && y.t.DType == ir.F32 {
-		return c.parallel(int(w.N*w.C), nx+ny*g.Kernel[0]*g.Kernel[1]/4, func(w, k int) {
-			c.m.MaxWindows(g, y.f32()[k*ny:(k+1)*ny], x.f32()[k*nx:(k+1)*nx], more[w])
-		})
-	}
-	return c.parallel(int(w.N*w.C), nx+ny*g.Kernel[0]*g.Kernel[1]/4, func(w, k int) {
-		c.m.MaxWindowsOf(g, y.buf().From(k*ny), x.buf().From(k*nx), ys[w], xs[w], more[w])
+	wide := x.t.DType == ir.F32 && y.t.DType == ir.F32
+	return c.overLines(int(w.N*w.C), g.Out[0], nx+ny*g.Kernel[0]*g.Kernel[1]/4, func(w, k, l0, l1 int) {
+		part, first := g.Rows(l0, l1)
+		from, to, nx, ny := k*nx+first*g.In[1], k*ny+l0*g.Out[1], part.In[0]*g.In[1], (l1-l0)*g.Out[1]
+		if wide {
+			c.m.MaxWindows(&part, y.f32()[to:to+ny], x.f32()[from:from+nx], more[w])
+		} else {
+			c.m.MaxWindowsOf(&part, y.buf().From(to), x.buf().From(from), ys[w][:ny], xs[w][:nx], more[w])
+		}
 	})
 }
 
@@ -188,14 +256,19 @@ func bindMaxPool(c *call) (func(), error) {
 	x, y, index := c.in[0], c.out[0], c.res(1).i32()
 	xs, ys := c.scratch(p.x), c.scratch(p.y)
 	at := c.positions(p.y)
-	return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
+	return c.overLines(p.planes, len(p.reach), len(p.cells)+p.x, func(w, k, l0, l1 int) {
 		from, st := p.place(k, p.x)
 		to, sty := p.place(k, p.y)
-		c.loadRun(xs[w], x, from, st)
-		c.m.MaxTaps(ys[w], at[w], xs[w], taps)
-		c.storeRun(y, to, sty, ys[w])
-		for i := 0; i < p.y && index != nil; i++ {
-			index[to+i*sty] = at[w][i]
+		i0, i1 := l0*p.row[1], l1*p.row[1]
+		if i0 == i1 {
+			return
+		}
+		lo, hi := p.cellsOf(l0, l1)
+		c.loadRun(xs[w][lo:hi], x, from+lo*st, st)
+		c.m.MaxTaps(ys[w][i0:i1], at[w], xs[w], taps[i0:], p.y)
+		c.storeRun(y, to+i0*sty, sty, ys[w][i0:i1])
+		for i := i0; i < i1 && index != nil; i++ {
+			index[to+i*sty] = at[w][i-i0]
 		}
 	}), nil
 }
@@ -213,14 +286,9 @@ func bindMaxPoolGrad(c *call) (func(), error) {
 		return c.maxPoolAgain(), nil
 	}
 	dy, index, dx := c.in[0], c.in[1], c.out[0]
-	w := c.Window()
-	p := &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
-	for i := range w.In {
-		p.x *= int(w.In[i])
-		p.y *= int(w.Out[i])
-	}
+	p, _ := c.poolLines(c.Window())
 	xs, ys := c.scratch(p.x), c.scratch(p.y)
-	return c.parallel(p.planes, p.x+4*p.y, func(w, k int) {
+	return c.overLines(p.planes, 1, p.x+4*p.y, func(w, k, _, _ int) { // a position may be anywhere in its plane
 		from, st := p.place(k, p.y)
 		to, stx := p.place(k, p.x)
 		c.loadRun(ys[w], dy, from, st)
@@ -242,18 +310,37 @@ func (c *call) maxPoolAgain() func() {
 	dy, x, dx, p := c.in[0], c.in[1], c.out[0], c.poolOf(*c.window)
 	taps, at := p.taps(), c.positions(p.y)
 	xs, ys, most := c.scratch(p.x), c.scratch(p.y), c.scratch(p.y)
-	return c.parallel(p.planes, len(p.cells)+p.x+4*p.y, func(w, k int) {
+	return c.overLines(p.planes, p.x/max(1, p.row[0]), len(p.cells)+p.x+4*p.y, func(w, k, r0, r1 int) {
 		from, st := p.place(k, p.y)
 		to, stx := p.place(k, p.x)
-		c.loadRun(xs[w], x, to, stx)
-		c.loadRun(ys[w], dy, from, st)
-		c.m.MaxTaps(most[w], at[w], xs[w], taps)
-		clear(xs[w])
-		for i, d := range ys[w] {
-			xs[w][at[w][i]] += d
+		lo, hi := r0*p.row[0], r1*p.row[0]
+		l0, l1 := p.windowsOf(lo, hi)
+		i0, i1 := l0*p.row[1], l1*p.row[1]
+		from0, end := p.cellsOf(l0, l1)
+		c.loadRun(xs[w][from0:end], x, to+from0*stx, stx)
+		c.loadRun(ys[w][i0:i1], dy, from+i0*st, st)
+		if i0 < i1 {
+			c.m.MaxTaps(most[w][:i1-i0], at[w], xs[w], taps[i0:], p.y)
 		}
-		c.storeRun(dx, to, stx, xs[w])
+		addAt(xs[w], ys[w][i0:i1], at[w], lo, hi)
+		c.storeRun(dx, to+lo*stx, stx, xs[w][lo:hi])
 	})
+}
+
+// addAt sets cells [lo,hi) of dx to the sums of the dy that belong there.
+func addAt(dx, dy []float32, at []int32, lo, hi int) {
+	clear(dx[lo:hi])
+	if hi-lo == len(dx) {
+		for i, d := range dy {
+			dx[at[i]] += d
+		}
+		return
+	}
+	for i, d := range dy {
+		if at := int(at[i]); uint(at-lo) < uint(hi-lo) {
+			dx[at] += d
+		}
+	}
 }
 
 // bindAvgPool binds the mean over windows or parts, or its gradient.
@@ -266,38 +353,63 @@ func bindAvgPool(gradient bool) binder {
 			return c.avgPool2(g, gradient), nil
 		}
 		p := c.pool()
-		in, out, nin, nout := c.in[0], c.out[0], p.x, p.y
-		pass := p.mean
+		in, out := c.in[0], c.out[0]
 		if gradient {
-			nin, nout, pass = p.y, p.x, p.spread
+			ins, outs := c.scratch(p.y), c.scratch(p.x)
+			return c.overLines(p.planes, p.x/max(1, p.row[0]), len(p.cells)+p.x, func(w, k, r0, r1 int) {
+				from, st := p.place(k, p.y)
+				to, sto := p.place(k, p.x)
+				lo, hi := r0*p.row[0], r1*p.row[0]
+				l0, l1 := p.windowsOf(lo, hi)
+				i0, i1 := l0*p.row[1], l1*p.row[1]
+				c.loadRun(ins[w][i0:i1], in, from+i0*st, st)
+				p.spread(outs[w], ins[w][i0:i1], i0, lo, hi)
+				c.storeRun(out, to+lo*sto, sto, outs[w][lo:hi])
+			}), nil
 		}
-		ins, outs := c.scratch(nin), c.scratch(nout)
-		return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
-			from, st := p.place(k, nin)
-			to, sto := p.place(k, nout)
-			c.loadRun(ins[w], in, from, st)
-			pass(outs[w], ins[w])
-			c.storeRun(out, to, sto, outs[w])
+		ins, outs := c.scratch(p.x), c.scratch(p.y)
+		return c.overLines(p.planes, len(p.reach), len(p.cells)+p.x, func(w, k, l0, l1 int) {
+			from, st := p.place(k, p.x)
+			to, sto := p.place(k, p.y)
+			i0, i1 := l0*p.row[1], l1*p.row[1]
+			lo, hi := p.cellsOf(l0, l1)
+			c.loadRun(ins[w][lo:hi], in, from+lo*st, st)
+			p.mean(outs[w][i0:i1], ins[w], i0)
+			c.storeRun(out, to+i0*sto, sto, outs[w][i0:i1])
 		}), nil
 	}
 }
 
-func (p *pool) mean(y, x []float32) {
+// mean computes windows from the i0-th on.
+func (p *pool) mean(y, x []float32, i0 int) {
+	cells, first, divisors := p.cells, p.first[i0:], p.divisors[i0:]
+	at := first[0]
 	for i := range y {
-		s := float32(0)
-		for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
+		s, end := float32(0), first[i+1]
+		for _, cell := range cells[at:end] {
 			s += x[cell]
 		}
-		y[i] = s / p.divisors[i]
+		y[i], at = s/divisors[i], end
 	}
 }
 
-func (p *pool) spread(dx, dy []float32) {
-	clear(dx)
+// spread computes the gradient of cells [lo,hi), which windows from the i0-th on reach.
+func (p *pool) spread(dx, dy []float32, i0, lo, hi int) {
+	first, divisors, whole := p.first[i0:], p.divisors[i0:], hi-lo == len(dx)
+	clear(dx[lo:hi])
 	for i, d := range dy {
-		d /= p.divisors[i]
-		for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
-			dx[cell] += d
+		d /= divisors[i]
+		cells := p.cells[first[i]:first[i+1]]
+		if whole {
+			for _, cell := range cells {
+				dx[cell] += d
+			}
+			continue
+		}
+		for _, cell := range cells {
+			if at := int(cell); uint(at-lo) < uint(hi-lo) {
+				dx[at] += d
+			}
 		}
 	}
 }

@@ -5,10 +5,6 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// pool2Elems is the number of elements that a task of pool2 reads, in whole planes. They fit in the
-// L1 cache.
-const pool2Elems = 1 << 12
-
 // inPairs returns the geometry of a pool whose windows are 2 x 2 elements with stride 2 and without
 // padding, if the kernel set has kernels for it. Planes must be contiguous.
 func (c *call) inPairs(w ir.Window) (g kern.Pool2, ok bool) {
@@ -20,11 +16,31 @@ func (c *call) inPairs(w ir.Window) (g kern.Pool2, ok bool) {
 		begin == none && end == none && in[0] == 1 && out[1] == in[1]/2 && out[2] == in[2]/2
 }
 
-// pool2 runs f over a few planes at a time, from plane at on. Operand or result i has sizes[i]
-// elements in each plane. The first is the result. If the kernel set has no kernels of their common
-// dtype, f works on f32 in scratch memory.
-func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool2, at int, bufs []kern.Buf)) func() {
-	each := max(1, pool2Elems/max(1, g.H*g.W))
+// pairs is a part of such a pool: consecutive planes, or lines of one.
+type pairs struct {
+	kern.Pool2
+	in, out int // its first element, and its first pooled one
+	before  int // elements of its plane before it
+	bufs    []kern.Buf
+}
+
+// place is where the part begins in an operand or result with all elements, or with pooled ones, and how many it has.
+func (p *pairs) place(all bool) (at, n int) {
+	in, out := p.Of(p.Planes)
+	if all {
+		return p.in, in
+	}
+	return p.out, out
+}
+
+// pool2 runs f over a few planes at a time that fit in the L1 cache, or over lines of one. Operands and results have all elements or
+// the pooled ones. The first is the result. If the kernel set has no kernels of their common dtype, f works on f32 in scratch memory.
+func (c *call) pool2(g kern.Pool2, views []view, all []bool, f func(p *pairs)) func() {
+	in, out := g.Of(1)
+	each, lines := max(1, poolUnit/max(1, in)), 1
+	if in > poolUnit {
+		lines = g.H / 2
+	}
 	direct := c.m.Pools2(g, kernTypes[views[0].t.DType])
 	for _, v := range views {
 		direct = direct && v.t.DType == views[0].t.DType
@@ -32,26 +48,37 @@ func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool
 	wide := make([][][]float32, len(views))
 	for i := range views {
 		if !direct {
-			wide[i] = c.scratch(each * sizes[i])
+			size := out
+			if all[i] {
+				size = in
+			}
+			wide[i] = c.scratch(each * size)
 		}
 	}
-	bufs := perWorker(c.mem, func() []kern.Buf { return make([]kern.Buf, len(views)) })
-	walks := perWorker(c.mem, func() *kern.Windows2 { return new(kern.Windows2) })
-	return c.parallel((g.Planes+each-1)/each, each*g.H*g.W, func(w, k int) {
-		part, at, b := g, k*each, bufs[w]
-		part.Planes, part.Walk = min(each, g.Planes-at), walks[w]
+	parts := perWorker(c.mem, func() *pairs {
+		return &pairs{Pool2: kern.Pool2{W: g.W, Walk: new(kern.Windows2)}, bufs: make([]kern.Buf, len(views))}
+	})
+	return c.overLines((g.Planes+each-1)/each, lines, each*in, func(w, k, l0, l1 int) {
+		p := parts[w]
+		p.Planes, p.H, p.in, p.out, p.before = min(each, g.Planes-k*each), g.H, k*each*in, k*each*out, 0
+		if lines > 1 {
+			p.H, p.before = 2*(l1-l0)+g.H%2*(l1/lines), 2*l0*g.W
+			p.in, p.out = p.in+p.before, p.out+l0*(g.W/2)
+		}
 		for i, v := range views {
-			if b[i] = v.buf().From(at * sizes[i]); !direct {
-				x := wide[i][w][:part.Planes*sizes[i]]
+			at, n := p.place(all[i])
+			if p.bufs[i] = v.buf().From(at); !direct {
+				x := wide[i][w][:n]
 				if i > 0 {
-					c.m.Load(x, b[i])
+					c.m.Load(x, p.bufs[i])
 				}
-				b[i] = kern.Floats(x)
+				p.bufs[i] = kern.Floats(x)
 			}
 		}
-		f(part, at, b)
+		f(p)
 		if !direct {
-			c.m.Store(views[0].buf().From(at*sizes[0]), wide[0][w][:part.Planes*sizes[0]])
+			at, n := p.place(all[0])
+			c.m.Store(views[0].buf().From(at), wide[0][w][:n])
 		}
 	})
 }
@@ -59,29 +86,35 @@ func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool
 // maxPool2 is a max pool over 2 x 2 windows.
 func (c *call) maxPool2(g kern.Pool2) func() {
 	index := c.res(1).i32()
-	in, out := g.Of(1)
-	return c.pool2(g, []view{c.out[0], c.in[0]}, []int{out, in}, func(g kern.Pool2, at int, b []kern.Buf) {
+	return c.pool2(g, []view{c.out[0], c.in[0]}, []bool{false, true}, func(p *pairs) {
 		if index == nil {
-			c.m.MaxPool2(g, b[0], nil, b[1])
-		} else {
-			c.m.MaxPool2(g, b[0], index[at*out:], b[1])
+			c.m.MaxPool2(p.Pool2, p.bufs[0], nil, p.bufs[1])
+			return
+		}
+		own := index[p.out:]
+		c.m.MaxPool2(p.Pool2, p.bufs[0], own, p.bufs[1])
+		if _, n := p.place(false); p.before > 0 {
+			for i := range own[:n] {
+				own[i] += int32(p.before)
+			}
 		}
 	})
 }
 
 // maxPool2Again is maxPoolAgain for 2 x 2 windows.
 func (c *call) maxPool2Again(g kern.Pool2) func() {
-	in, out := g.Of(1)
-	return c.pool2(g, []view{c.out[0], c.in[0], c.in[1]}, []int{in, out, in}, func(g kern.Pool2, _ int, b []kern.Buf) {
-		c.m.MaxPool2Grad(g, b[0], b[1], b[2])
+	return c.pool2(g, []view{c.out[0], c.in[0], c.in[1]}, []bool{true, false, true}, func(p *pairs) {
+		c.m.MaxPool2Grad(p.Pool2, p.bufs[0], p.bufs[1], p.bufs[2])
 	})
 }
 
 // avgPool2 is the mean over 2 x 2 windows, or its gradient.
 func (c *call) avgPool2(g kern.Pool2, gradient bool) func() {
-	in, out := g.Of(1)
-	if gradient {
-		return c.pool2(g, []view{c.out[0], c.in[0]}, []int{in, out}, func(g kern.Pool2, _ int, b []kern.Buf) { c.m.AvgPool2Grad(g, b[0], b[1]) })
-	}
-	return c.pool2(g, []view{c.out[0], c.in[0]}, []int{out, in}, func(g kern.Pool2, _ int, b []kern.Buf) { c.m.AvgPool2(g, b[0], b[1]) })
+	return c.pool2(g, []view{c.out[0], c.in[0]}, []bool{gradient, !gradient}, func(p *pairs) {
+		if gradient {
+			c.m.AvgPool2Grad(p.Pool2, p.bufs[0], p.bufs[1])
+		} else {
+			c.m.AvgPool2(p.Pool2, p.bufs[0], p.bufs[1])
+		}
+	})
 }

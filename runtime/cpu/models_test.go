@@ -68,7 +68,7 @@ func feed(p *lower.Program, r *rand.Rand) runtime.Feed {
 		size := int(v.Type.DType.Size())
 		for at := 0; at < len(b); at += size {
 			if v.Type.DType.Float() {
-				b[at+2], b[at+3] = byte(r.IntN(256)), 0x3e+byte(r.IntN(2))<<7
+				b[at+size-2], b[at+size-1] = byte(r.IntN(256)), 0x3e+byte(r.IntN(2))<<7
 			} else {
 				b[at] = byte(r.IntN(2))
 			}

@@ -20,6 +20,16 @@ func (g *Windows) padded(a int) bool {
 	return g.Pad[a] > 0 || (g.Out[a]-1)*g.Stride[a]+g.Kernel[a] > g.In[a]
 }
 
+// Rows is the pooling of rows [r0,r1) of the results, and the first row of the plane that their windows reach.
+func (g *Windows) Rows(r0, r1 int) (part Windows, first int) {
+	part, first = *g, r0*g.Stride[0]-g.Pad[0]
+	end := (r1-1)*g.Stride[0] - g.Pad[0] + g.Kernel[0]
+	part.Pad[0] = max(0, -first)
+	first = min(max(0, first), g.In[0])
+	part.In[0], part.Out[0] = max(0, min(end, g.In[0])-first), r1-r0
+	return part, first
+}
+
 // Scratch is how many floats of memory MaxWindows needs.
 func (g *Windows) Scratch() int {
 	rows, row := g.phase()

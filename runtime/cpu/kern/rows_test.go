@@ -285,8 +285,9 @@ func TestMaxTaps(t *testing.T) {
 	d := newDice(32)
 	for _, p := range Paths() {
 		for round := range 100 {
-			n, taps := 1+d.IntN(70), 1+d.IntN(9)
-			x, cells := make([]float32, 50), make([]int32, n*taps)
+			n, taps, before := 1+d.IntN(70), 1+d.IntN(9), d.IntN(4)
+			apart := before + n + d.IntN(4) // more windows than are looked at
+			x, cells := make([]float32, 50), make([]int32, apart*taps)
 			for i := range x {
 				if x[i] = float32(d.IntN(5)); round%3 == 0 && d.IntN(8) == 0 {
 					x[i] = float32(math.NaN())
@@ -296,11 +297,11 @@ func TestMaxTaps(t *testing.T) {
 				cells[i] = int32(d.IntN(len(x)))
 			}
 			best, index := make([]float32, n+1), make([]int32, n+1)
-			p.MaxTaps(best[:n], index, x, cells)
+			p.MaxTaps(best[:n], index, x, cells[before:], apart)
 			for i := range n {
-				at := cells[i]
+				at := cells[before+i]
 				for k := 1; k < taps; k++ {
-					if c := cells[k*n+i]; x[c] > x[at] || x[c] != x[c] && x[at] == x[at] {
+					if c := cells[k*apart+before+i]; x[c] > x[at] || x[c] != x[c] && x[at] == x[at] {
 						at = c
 					}
 				}
@@ -326,7 +327,7 @@ func BenchmarkMaxTaps(b *testing.B) {
 	for _, p := range Paths() {
 		b.Run(p.Name(), func(b *testing.B) {
 			for b.Loop() {
-				p.MaxTaps(best, index, x, cells)
+				p.MaxTaps(best, index, x, cells, n)
 			}
 		})
 	}
