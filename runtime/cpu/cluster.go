@@ -100,7 +100,12 @@ func (g *clusterStep) run() {
 }
 
 // most is how many elements a task has at most.
-func (g *clusterStep) most() int { return max(taskElems, g.unit) }
+func (g *clusterStep) most() int {
+	if g.formula != nil && g.formula.streaming {
+		return kern.StreamBlock
+	}
+	return max(taskElems, g.unit)
+}
 
 // begin computes the uniform registers.
 func (g *clusterStep) begin() {

@@ -80,7 +80,9 @@ func (c *clusterCompiler) fuse() bool {
 	}
 	f.streaming = f.block < 0 && f.row == 0 && c.canStream(f) && f.run.Streams()
 	if f.streaming {
-		c.step.unit = kern.StreamBlock
+		c.step.unit = kern.StreamUnit
+		last := &f.bufs[len(f.bufs)-1] // kernels take its length
+		last.Data = last.Data[:c.step.n*last.Type.Size()]
 	}
 	return true
 }

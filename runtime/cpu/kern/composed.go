@@ -65,17 +65,13 @@ func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32, sums []
 // streams reports whether there is code with streaming stores.
 func (k *composed) streams() bool { return k.rounds > 0 }
 
-// stream computes n elements, whole StreamBlocks, from the addresses of c on, with streaming stores.
-func (k *composed) stream(n int, c *Call, types []Type, u *float32) {
-	step := 0 // to the elements of the next call; addresses never leave the operands
-	for ; n > 0; n -= StreamBlock {
-		for left := StreamBlock / (streamPlaces * streamVisit); left > 0; {
-			now := min(left, k.rounds)
-			c.advance(types, step)
-			k.call(k.streamed, now, c, u, 1, nil)
-			step, left = now*streamVisit, left-now
-		}
-		step += StreamBlock - StreamBlock/streamPlaces
+// stream computes so many rounds of a StreamBlock from the addresses of c on, with streaming stores.
+func (k *composed) stream(rounds int, c *Call, types []Type, u *float32) {
+	for step := 0; rounds > 0; { // to the elements of the next call; addresses never leave the operands
+		now := min(rounds, k.rounds)
+		c.advance(types, step)
+		k.call(k.streamed, now, c, u, 1, nil)
+		step, rounds = now*streamVisit, rounds-now
 	}
 }
 

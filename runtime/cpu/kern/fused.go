@@ -30,26 +30,28 @@ type Call struct {
 	rare  *rare  // what passes that complete a composed kernel need
 }
 
-// StreamBlock is the number of elements that a kernel with streaming stores takes at a time.
-const StreamBlock = 1 << 17
+// StreamBlock is the number of elements that a kernel with streaming stores takes at a time, at streamPlaces positions. Tasks may
+// have parts of one, whole StreamUnits: a part has elements at each position.
+const (
+	StreamBlock = 1 << 17
+	StreamUnit  = StreamBlock / 8
+)
 
 // Run computes n elements from element at on. bufs are the operands, then the results, all dense and of the same
-// length. A result must be an operand's memory or overlap no operand. With streaming set, whole StreamBlocks of a
-// formula that has such a kernel are written by streaming stores. These bypass the caches and need not read results
+// length. A result must be an operand's memory or overlap no operand. With streaming set, a formula that has such a kernel writes
+// results by streaming stores. These bypass the caches and need not read results
 // before writing them, which is faster for results of many megabytes. Results must then be aligned to 64 bytes, and a
-// Fence must follow.
+// Fence must follow. The elements are then whole StreamUnits, or reach the end of the last result, and those of whole StreamBlocks are
+// counted in an order of their own.
 func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming bool) {
 	var u *float32
 	if len(scalars) > 0 {
 		u = &scalars[0]
 	}
-	c.from(bufs, at)
-	if streaming && n >= StreamBlock && f.Streams() && f.aligned(c) {
-		whole := n &^ (StreamBlock - 1)
-		f.composed.stream(whole, c, f.types, u)
-		at, n = at+whole, n-whole
-		c.from(bufs, at)
+	if streaming && f.Streams() {
+		at, n = f.stream(c, bufs, at, n, u)
 	}
+	c.from(bufs, at)
 	whole := n &^ (f.lanes - 1)
 	if whole > 0 {
 		f.composed.run(whole, c, f.types, u)
@@ -78,6 +80,21 @@ func (c *Call) from(bufs []Buf, at int) {
 	for i := range bufs {
 		c.args[i] = bufs[i].at(at)
 	}
+}
+
+// stream computes what lies in whole StreamBlocks of the last result. It returns the rest.
+func (f *Fused) stream(c *Call, bufs []Buf, at, n int, u *float32) (int, int) {
+	c.from(bufs, 0)
+	end := min(at+n, bufs[len(bufs)-1].Len()&^(StreamBlock-1))
+	for f.aligned(c) && at < end {
+		first := at % StreamBlock
+		some := min(StreamBlock-first, end-at)
+		c.from(bufs, at-first+first/streamPlaces)
+		f.composed.stream(some/(streamPlaces*streamVisit), c, f.types, u)
+		at, n = at+some, n-some
+		c.from(bufs, 0)
+	}
+	return at, n
 }
 
 // aligned reports whether the results are aligned for streaming stores.

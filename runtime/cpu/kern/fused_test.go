@@ -72,7 +72,10 @@ func named[T interface {
 
 // testFormula holds a formula's kernel against its primitives, to the bit: with ordinary and with streaming stores, and in place.
 func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
-	const skip = 32 // elements before the first: they keep results aligned
+	skip, first := 32, n // elements before the first: they keep results aligned
+	if n >= StreamBlock {
+		skip, first = 0, 3*StreamUnit // in two parts
+	}
 	scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
 	if d.IntN(2) == 0 {
 		scalars[2], scalars[3] = 0, 1
@@ -96,7 +99,8 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 	if f.types[place] == f.types[f.loads] { // the first result lies over an operand
 		bufs[f.loads] = bufs[place]
 	}
-	f.Run(&Call{}, bufs, scalars, skip, n, true)
+	f.Run(&Call{}, bufs, scalars, skip, first, true)
+	f.Run(&Call{}, bufs, scalars, skip+first, n-first, true)
 	p.Fence()
 	for i := f.loads; i < len(f.types); i++ {
 		for e := range n {
