@@ -19,7 +19,7 @@ import (
 
 // starters begin parallel regions. They are called by these names with so many operands; what they call themselves is not
 // another kernel.
-var starters = map[string]int{"run": 3, "Run": 3, "Serial": 3, "runDivided": 3, "runPart": 2, "runParts": 3, "RunParts": 2, "each": 4, "eachWith": 5, "parallel": 3, "chunks": 4}
+var starters = map[string]int{"run": 3, "Run": 3, "Serial": 3, "runDivided": 3, "runPart": 2, "runParts": 3, "RunParts": 2, "each": 4, "eachWith": 5, "parallel": 3, "chunks": 4, "over": 4}
 
 // unplanned are functions that begin regions but not in a step, with the reason.
 var unplanned = map[string]string{

@@ -306,11 +306,20 @@ func (r *chunked) Run(worker, i int) {
 // of the workers. f gets the bounds of each piece.
 func (c *call) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
 	r, m := &chunked{f: f}, c.m
-	return func() {
-		if n > 0 {
-			r.tasks = m.Divide(elementWork*n*work, n, size)
-			m.RunParts(&r.tasks, r)
-		}
+	return func() { r.over(m, n, size, work) }
+}
+
+// chunks is call.chunks for steps that run no kernel.
+func (e *exec) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
+	r := &chunked{f: f}
+	return func() { r.over(e.machine(), n, size, work) }
+}
+
+// over runs the loop.
+func (r *chunked) over(m *kern.Machine, n, size, work int) {
+	if n > 0 {
+		r.tasks = m.Divide(elementWork*n*work, n, size)
+		m.RunParts(&r.tasks, r)
 	}
 }
 

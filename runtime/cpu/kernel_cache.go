@@ -37,6 +37,7 @@ func bindCacheAppend(c *call) (func(), error) {
 	heads, length, width := d[1], d[2], d[3]
 	pos, count, rows := make([]int, d[0]), make([]int, d[0]), c.scratch(s*width)
 	var to view
+	var copying parallelCopy
 	write := c.parallel(d[0]*heads, 2*s*width, func(w, i int) {
 		n := count[i/heads] * width
 		if n > 0 {
@@ -50,7 +51,7 @@ func bindCacheAppend(c *call) (func(), error) {
 			return
 		}
 		if to = c.memory(0); len(c.out[0].mem) > 0 {
-			copy(c.out[0].mem, to.mem)
+			copying.copy(c.m, c.out[0].mem, to.mem)
 			to = c.out[0]
 		}
 		write()

@@ -324,22 +324,26 @@ func bindPad(c *call) (func(), error) {
 func bindConcat(c *call) (func(), error) {
 	y := c.out[0]
 	outer, size, inner := around(y.dims(), c.Axis())
-	return func() {
-		at := 0
-		for _, x := range c.in {
-			k := x.dims()[c.Axis()] * inner
-			for o := range outer {
-				for i := range k {
-					y.assign(o*size*inner+at+i, x, o*k+i)
-				}
+	var all []func()
+	first := 0
+	for _, x := range c.in {
+		k, at := x.dims()[c.Axis()]*inner, first
+		all = append(all, c.chunks(outer*k, 1<<12, 1, func(_, lo, hi int) {
+			for i := lo; i < hi; i++ {
+				y.assign(i/k*size*inner+at+i%k, x, i)
 			}
-			at += k
+		}))
+		first += k
+	}
+	return func() {
+		for _, run := range all {
+			run()
 		}
 	}, nil
 }
 
-// bindResize samples one plane of the last spatial axes per task. The gradient distributes the
-// values over the source positions. Sums are in float64.
+// bindResize samples positions of planes of the last spatial axes. The gradient distributes the
+// values over the source positions. Sums are in float64, in the order of the sampled positions.
 func bindResize(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
@@ -351,24 +355,30 @@ func bindResize(c *call) (func(), error) {
 		sampled, source = from, to
 	}
 	r := newResizer(c, sampled.dims(), source.dims())
-	sums := perWorker(c.mem, func() []float64 { return make([]float64, r.sourcePlane) })
 	if !gradient {
-		return c.parallel(r.planes, r.sampledPlane*4, func(_, k int) {
-			for i := range r.sampledPlane {
+		return c.overLines(r.planes, r.sampledPlane, r.sampledPlane*4, func(_, k, i0, i1 int) {
+			for i := i0; i < i1; i++ {
 				sum := 0.0
 				r.taps(i, func(j int, w float64) { sum += w * float64(from.float(r.source(k, j))) })
 				to.set(r.sampled(k, i), float32(sum))
 			}
 		}), nil
 	}
-	return c.parallel(r.planes, r.sampledPlane*4, func(w, k int) {
-		clear(sums[w])
-		for i := range r.sampledPlane {
+	sums := perWorker(c.mem, func() []float64 { return make([]float64, r.sourcePlane) })
+	return c.overLines(r.planes, r.sourcePlane/max(1, r.sourceSt[0]), r.sampledPlane*4, func(w, k, l0, l1 int) {
+		lo, hi := l0*r.sourceSt[0], l1*r.sourceSt[0]
+		clear(sums[w][lo:hi])
+		i0, i1 := r.reaching(l0, l1)
+		for i := i0; i < i1; i++ {
 			x := float64(from.float(r.sampled(k, i)))
-			r.taps(i, func(j int, weight float64) { sums[w][j] += weight * x })
+			r.taps(i, func(j int, weight float64) {
+				if j >= lo && j < hi {
+					sums[w][j] += weight * x
+				}
+			})
 		}
-		for j, s := range sums[w] {
-			to.set(r.source(k, j), float32(s))
+		for j := lo; j < hi; j++ {
+			to.set(r.source(k, j), float32(sums[w][j]))
 		}
 	}), nil
 }
@@ -413,6 +423,19 @@ func (r *resizer) sampled(plane, i int) int {
 
 func (r *resizer) source(plane, j int) int {
 	return (plane/r.inner*r.sourcePlane+j)*r.inner + plane%r.inner
+}
+
+// reaching are the sampled positions to which lines [l0,l1) of the first spatial axis of the source contribute, and perhaps others
+// between them.
+func (r *resizer) reaching(l0, l1 int) (i0, i1 int) {
+	lines, rest := r.tables[0], r.sampledPlane/max(1, r.sizes[0])
+	touches := func(t ir.Tap) bool { return t.Lo >= l0 && t.Lo < l1 || t.Hi >= l0 && t.Hi < l1 }
+	for i0 < len(lines) && !touches(lines[i0]) {
+		i0++
+	}
+	for i1 = len(lines); i1 > i0 && !touches(lines[i1-1]); i1-- {
+	}
+	return i0 * rest, i1 * rest
 }
 
 // taps calls f with every source position that contributes to sampled position i, and its weight.

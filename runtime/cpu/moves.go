@@ -32,23 +32,27 @@ func (e *exec) fillBuffer(id lower.BufferID, x float64) func() {
 	d := e.p.Buffers[id].Type.DType
 	switch d {
 	case ir.F64:
-		return func() { fill(slice[float64](mem), x) }
+		return filling(e, slice[float64](mem), x)
 	case ir.F32:
-		return func() { fill(slice[float32](mem), float32(x)) }
+		return filling(e, slice[float32](mem), float32(x))
 	case ir.F16, ir.BF16:
-		h := narrow(d, roundToOdd32(x))
-		return func() { fill(slice[uint16](mem), h) }
+		return filling(e, slice[uint16](mem), narrow(d, roundToOdd32(x)))
 	}
 	whole := d.FromFloat(x)
 	switch d.Size() {
 	case 8:
-		return func() { fill(slice[int64](mem), whole) }
+		return filling(e, slice[int64](mem), whole)
 	case 4:
-		return func() { fill(slice[int32](mem), int32(whole)) }
+		return filling(e, slice[int32](mem), int32(whole))
 	case 2:
-		return func() { fill(slice[int16](mem), int16(whole)) }
+		return filling(e, slice[int16](mem), int16(whole))
 	}
-	return func() { fill(mem, uint8(whole)) }
+	return filling(e, mem, uint8(whole))
+}
+
+// filling returns a loop that sets all of to.
+func filling[T any](e *exec, to []T, x T) func() {
+	return e.chunks(len(to), pieceElems, 1, func(_, lo, hi int) { fill(to[lo:hi], x) })
 }
 
 // stridedCopy copies between two strided views. A task is one index of the outer dimensions. The
@@ -74,7 +78,7 @@ const moveWork = 4
 // the cache.
 const tileSide = 64
 
-// pieceElems is about how many elements a task copies whose rows are contiguous.
+// pieceElems is about how many elements a task copies.
 const pieceElems = 1 << 14
 
 func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
@@ -91,9 +95,11 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	for _, d := range t.outer {
 		n *= d
 	}
-	if t.piece = t.cols; t.sc == 1 && t.dc == 1 {
-		t.piece = min(t.cols, max(1, pieceElems/max(1, min(t.rows, tileSide))))
+	t.piece = max(1, pieceElems/max(1, min(t.rows, tileSide)))
+	if t.sc != 1 || t.dc != 1 {
+		t.piece = (t.piece + tileSide - 1) / tileSide * tileSide
 	}
+	t.piece = min(t.piece, t.cols)
 	elems := t.rows * t.cols
 	for _, d := range t.outer {
 		elems *= d
@@ -142,13 +148,13 @@ func (t *stridedCopy) Run(_, i int) {
 		src += x * t.outSrc[d]
 		dst += x * t.outDst[d]
 	}
-	rows := min(tileSide, t.rows-row)
+	rows, end := min(tileSide, t.rows-row), min(from+t.piece, t.cols)
 	if t.dc == 1 && t.sc == 1 {
-		t.copyTile(src+from, dst+from, rows, min(t.piece, t.cols-from))
+		t.copyTile(src+from, dst+from, rows, end-from)
 		return
 	}
-	for col := int64(0); col < t.cols; col += tileSide {
-		t.copyTile(src+col*t.sc, dst+col*t.dc, rows, min(tileSide, t.cols-col))
+	for col := from; col < end; col += tileSide {
+		t.copyTile(src+col*t.sc, dst+col*t.dc, rows, min(tileSide, end-col))
 	}
 }
 
