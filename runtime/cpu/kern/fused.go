@@ -51,6 +51,9 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 	if streaming && f.Streams() {
 		at, n = f.stream(c, bufs, at, n, u)
 	}
+	if n == 0 { // no pointer may lie behind an operand, where the collector may find no memory of its own
+		return
+	}
 	c.from(bufs, at)
 	whole := n &^ (f.lanes - 1)
 	if whole > 0 {
