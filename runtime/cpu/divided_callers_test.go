@@ -194,11 +194,16 @@ func TestDividedCallers(t *testing.T) {
 	if testing.Short() { // without most models
 		return
 	}
+	count := 0
 	for _, list := range all {
 		for _, f := range list {
-			if f.starts && !f.starter && rows[f.name] == "" && unplanned[f.name] == "" {
+			if !f.starts || f.starter {
+				continue
+			}
+			if count++; rows[f.name] == "" && unplanned[f.name] == "" {
 				t.Errorf("%s begins a parallel region and has no program in dividedPrograms", f.name)
 			}
 		}
 	}
+	t.Logf("%d functions begin parallel regions", count)
 }

@@ -18,21 +18,15 @@ type onWorkers struct {
 	workers int
 }
 
-// found is what Possible returned.
-type found struct {
-	time    int
-	balance float64
-}
-
-func possible(p *Planned) found {
+// leastTime is the least time that Possible finds.
+func leastTime(p *Planned) int {
 	key := onWorkers{p.box, p.workers}
-	if f, ok := searched.Load(key); ok {
-		return f.(found)
+	if t, ok := searched.Load(key); ok {
+		return t.(int)
 	}
-	var f found
-	f.time, f.balance = p.Possible()
-	searched.Store(key, f)
-	return f
+	time, _ := p.Possible()
+	searched.Store(key, time)
+	return time
 }
 
 // planned is what a kernel costs on a machine of some workers.
@@ -41,15 +35,13 @@ type planned struct {
 	busy, held int // time of tasks, and of the workers that have them
 	workers    int // of the region that takes longest
 	longest    int
-	possible   float64 // the best balance of that
 }
 
 func (p *planned) add(r Planned) {
-	best := possible(&r)
-	p.time, p.best = p.time+r.Time, p.best+best.time
+	p.time, p.best = p.time+r.Time, p.best+leastTime(&r)
 	p.busy, p.held = p.busy+r.Busy, p.held+r.Workers*r.span()
 	if r.Time > p.longest {
-		p.workers, p.longest, p.possible = r.Workers, r.Time, best.balance
+		p.workers, p.longest = r.Workers, r.Time
 	}
 }
 
@@ -60,8 +52,7 @@ func plan(path *Path, workers int, run func(*Machine)) (p planned) {
 }
 
 // Kernels, at the shapes of large models, keep the workers that they take busy for nine tenths of the time, and are within a
-// twentieth of the fastest division: by the model of costs, for 1 to 128 workers. Less balance is right only where no division
-// that is nearly as fast has it, which is rare.
+// twentieth of the fastest division: by the model of costs, for 1 to 128 workers.
 func TestDivision(t *testing.T) {
 	counts := []int{1, 2, 3, 4, 8, 16, 32, 64, 75, 128}
 	switch {
@@ -73,7 +64,7 @@ func TestDivision(t *testing.T) {
 			counts = append(counts, n+1)
 		}
 	}
-	cases, uneven := 0, 0
+	cases := 0
 	block := NewBlock(1 << 31)
 	defer block.Release()
 	for _, path := range Paths() {
@@ -86,12 +77,8 @@ func TestDivision(t *testing.T) {
 				cases++
 				p := plan(path, n, k.run)
 				balance, worse := float64(p.busy)/float64(p.held), float64(p.time)/float64(p.best)
-				if balance < balanced {
-					uneven++
-					t.Logf("%s on %d workers: balance %.3f of %d", k.name, n, balance, p.workers)
-				}
-				if balance < min(balanced, p.possible-0.01) || worse > 1.05 {
-					t.Errorf("%s on %d workers: balance %.3f of %d where %.3f is possible, %.3f of the best time", k.name, n, balance, p.workers, p.possible, worse)
+				if balance < balanced || worse > 1.05 {
+					t.Errorf("%s on %d workers: balance %.3f of %d, %.3f of the best time", k.name, n, balance, p.workers, worse)
 				}
 				if n&(n-1) == 0 {
 					row += fmt.Sprintf(" %d:%.0f%%", p.workers, 100*balance)
@@ -100,9 +87,7 @@ func TestDivision(t *testing.T) {
 			t.Log(row)
 		}
 	}
-	if t.Logf("%d of %d below", uneven, cases); 50*uneven > cases {
-		t.Errorf("%d of %d divisions are not balanced", uneven, cases)
-	}
+	t.Logf("%d divisions", cases)
 }
 
 // Panels that are made lower for the sake of balance do not change bits: of products, of convolutions and of their gradients.
