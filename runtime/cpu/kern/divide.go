@@ -57,20 +57,28 @@ func startCost(workers int) int {
 // bound is where block i of n cells in so many blocks begins. The first block is one of the largest.
 func bound(i, blocks, n int) int { return ceilDiv(i*n, blocks) }
 
+// block is the cost of the largest of blocks rows x cols.
+func (b *box) block(rows, cols int) int {
+	r, c := ceilDiv(b.rows, rows), ceilDiv(b.cols, cols)
+	return r*c*b.cell + r*b.row + c*b.col + b.task
+}
+
+// busy is the cost of all blocks, rows x cols of each item.
+func (b *box) busy(rows, cols int) int {
+	return b.items * (b.rows*b.cols*b.cell + cols*b.rows*b.row + rows*b.cols*b.col + rows*cols*b.task)
+}
+
 // on returns the division into blocks rows x cols for so many rounds.
 func (b *box) on(rows, cols, rounds int) Division {
 	n, rounds := b.items*rows*cols, max(1, rounds)
-	d := Division{Tasks: n, Workers: max(1, ceilDiv(n, rounds)), rows: rows, cols: cols}
-	r, c := ceilDiv(b.rows, rows), ceilDiv(b.cols, cols)
-	block := r*c*b.cell + r*b.row + c*b.col + b.task
-	d.Busy = b.items * (b.rows*b.cols*b.cell + cols*b.rows*b.row + rows*b.cols*b.col + rows*cols*b.task)
-	d.Time = rounds * block
+	d := Division{Tasks: n, Workers: max(1, ceilDiv(n, rounds)), Busy: b.busy(rows, cols), rows: rows, cols: cols}
 	if d.Workers == 1 {
 		d.Time = d.Busy
 		return d
 	}
+	block := b.block(rows, cols)
 	d.late = int(lateShare * float64(block))
-	d.Time += d.beside()
+	d.Time = rounds*block + d.beside()
 	return d
 }
 
@@ -103,32 +111,34 @@ func (b *box) alone() Division {
 // it chooses the best balanced one among those that are nearly as fast.
 func (b *box) divide(workers int) Division {
 	best := b.alone()
-	b.each(workers, func(d Division) {
+	b.each(workers, best.Time, func(d Division) int {
 		if d.Time < best.Time || d.Time == best.Time && d.Workers < best.Workers {
 			best = d
 		}
+		return best.Time
 	})
 	if best.balance() >= balanced {
 		return best
 	}
 	most := best.Time + int(fastEnough*float64(best.Time))
-	b.each(workers, func(d Division) {
+	b.each(workers, most, func(d Division) int {
 		if d.Time <= most && d.balance() > best.balance() {
 			best = d
 		}
+		return most
 	})
 	return best
 }
 
-// each calls f for the divisions that are worth a look.
-func (b *box) each(workers int, f func(Division)) {
+// each calls f for the divisions that are worth a look and may take at most so long. f returns what they may take from then on.
+func (b *box) each(workers, most int, f func(Division) int) {
 	r0, c0 := least(b.rows, b.mostRows), least(b.cols, b.mostCols)
-	most := b.items*r0*c0 + mostRounds*workers
-	for r := r0; r <= max(1, b.rows) && b.items*r*c0 <= most; r = finer(r, b.rows) {
-		for c := c0; c <= max(1, b.cols) && b.items*r*c <= most; c = finer(c, b.cols) {
-			n := b.items * r * c
-			for rounds := ceilDiv(n, workers); rounds <= n; rounds += 1 + rounds/4 {
-				f(b.on(r, c, rounds))
+	tasks := b.items*r0*c0 + mostRounds*workers
+	for r := r0; r <= max(1, b.rows) && b.items*r*c0 <= tasks && b.busy(r, c0) <= most*workers; r = finer(r, b.rows) {
+		for c := c0; c <= max(1, b.cols) && b.items*r*c <= tasks && b.busy(r, c) <= most*workers; c = finer(c, b.cols) {
+			n, block := b.items*r*c, b.block(r, c)
+			for rounds := ceilDiv(n, workers); rounds <= n && rounds*block <= most; rounds += 1 + rounds/4 {
+				most = f(b.on(r, c, rounds))
 			}
 		}
 	}
