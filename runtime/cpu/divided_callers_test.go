@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -16,6 +17,8 @@ import (
 	"ampc/runtime/cpu"
 	"ampc/runtime/cpu/kern"
 )
+
+var moreCounts = flag.Bool("more-counts", false, "TestDividedCallers looks at 14 numbers of workers, not 4")
 
 // starters begin parallel regions. They are called by these names with so many operands; what they call themselves is not
 // another kernel.
@@ -158,6 +161,9 @@ func (s *share) add(r kern.Planned, best map[kern.Planned]found) {
 func TestDividedCallers(t *testing.T) {
 	all := functions(t)
 	rows, counts := map[string]string{}, []int{4, 32, 64, 128}
+	if *moreCounts {
+		counts = append(counts, 2, 3, 6, 7, 12, 24, 48, 75, 96, 100)
+	}
 	programs, best := dividedPrograms(t), map[kern.Planned]found{}
 	for _, path := range kern.Paths() {
 		if path.Name() == "go" {

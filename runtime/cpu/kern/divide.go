@@ -137,7 +137,7 @@ func (b *box) each(workers, most int, f func(Division) int) {
 	for r := r0; r <= max(1, b.rows) && b.items*r*c0 <= tasks && b.busy(r, c0) <= most*workers; r = finer(r, b.rows) {
 		for c := c0; c <= max(1, b.cols) && b.items*r*c <= tasks && b.busy(r, c) <= most*workers; c = finer(c, b.cols) {
 			n, block := b.items*r*c, b.block(r, c)
-			for rounds := ceilDiv(n, workers); rounds <= n && rounds*block <= most; rounds += 1 + rounds/4 {
+			for rounds := ceilDiv(n, workers); rounds <= n && rounds*block <= most; rounds += 1 + rounds/16 {
 				most = f(b.on(r, c, rounds))
 			}
 		}
