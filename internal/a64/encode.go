@@ -72,11 +72,11 @@ func (c *Code) Move(r, from Reg) { c.word(0xaa0003e0 | uint32(from)<<16 | uint32
 // Advance adds n, from 0 to 4095, to r.
 func (c *Code) Advance(r Reg, n int) { c.immediate(0x91000000, r, n) }
 
-// Add adds n, from 0 to 127, to r and sets the flags of the sum.
-func (c *Code) Add(r Reg, n int8) { c.immediate(0xb1000000, r, int(n)) }
+// Add adds n, from 0 to 4095, to r and sets the flags of the sum.
+func (c *Code) Add(r Reg, n int32) { c.immediate(0xb1000000, r, int(n)) }
 
-// Sub subtracts n, from 0 to 127, and sets the flags of the difference.
-func (c *Code) Sub(r Reg, n int8) { c.immediate(0xf1000000, r, int(n)) }
+// Sub subtracts n, from 0 to 4095, and sets the flags of the difference.
+func (c *Code) Sub(r Reg, n int32) { c.immediate(0xf1000000, r, int(n)) }
 
 func (c *Code) immediate(word uint32, r Reg, n int) {
 	if n < 0 || n >= 4096 {

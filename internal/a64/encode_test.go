@@ -50,6 +50,9 @@ var words = [numOps][3]uint32{
 	UZP1H:   {0x4e421820, 0x4e581a3f, 0x4e451bc9},
 	UZP2H:   {0x4e425820, 0x4e585a3f, 0x4e455bc9},
 	FMULD:   {0x6e62dc20, 0x6e78de3f, 0x6e65dfc9},
+	UZP2:    {0x4e825820, 0x4e985a3f, 0x4e855bc9},
+	TRN2:    {0x4e826820, 0x4e986a3f, 0x4e856bc9},
+	UMULL:   {0x2ea2c020, 0x2eb8c23f, 0x2ea5c3c9},
 	NOT:     {0x6e205820, 0x6e205a3f, 0x6e205bc9},
 	FADDD:   {0x4e62d420, 0x4e78d63f, 0x4e65d7c9},
 	FCVTLD:  {0x0e617820, 0x0e617a3f, 0x0e617bc9},
@@ -67,6 +70,7 @@ var words = [numOps][3]uint32{
 	FCVTN2D: {0x4e616820, 0x4e616a3f, 0x4e616bc9},
 	SHLL:    {0x2e613820, 0x2e613a3f, 0x2e613bc9},
 	XTN:     {0x0e612820, 0x0e612a3f, 0x0e612bc9},
+	XTNS:    {0x0ea12820, 0x0ea12a3f, 0x0ea12bc9},
 	XTNB:    {0x0e212820, 0x0e212a3f, 0x0e212bc9},
 	UXTL:    {0x2f10a420, 0x2f10a63f, 0x2f10a7c9},
 	UXTLB:   {0x2f08a420, 0x2f08a63f, 0x2f08a7c9},
@@ -98,7 +102,7 @@ func TestWords(t *testing.T) {
 var goNames = [numOps]struct{ name, lanes string }{
 	FMLA: {"VFMLA", "S4"}, FMLS: {"VFMLS", "S4"}, CMTST: {"VCMTST", "S4"}, ADD: {"VADD", "S4"}, SUB: {"VSUB", "S4"},
 	AND: {"VAND", "B16"}, ORR: {"VORR", "B16"}, EOR: {"VEOR", "B16"}, BSL: {"VBSL", "B16"}, MOV: {"VMOV", "B16"},
-	UZP1: {"VUZP1", "S4"}, UZP1H: {"VUZP1", "H8"}, UZP2H: {"VUZP2", "H8"},
+	UZP1: {"VUZP1", "S4"}, UZP2: {"VUZP2", "S4"}, TRN2: {"VTRN2", "S4"}, UZP1H: {"VUZP1", "H8"}, UZP2H: {"VUZP2", "H8"},
 	SHL: {"VSHL", "S4"}, USHR: {"VUSHR", "S4"},
 	LDRQ: {"FMOVQ", ""}, LDRD: {"FMOVD", ""}, LDRS: {"FMOVS", ""}, STRQ: {"FMOVQ", ""}, STRD: {"FMOVD", ""}, STRS: {"FMOVS", ""},
 }

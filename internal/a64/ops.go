@@ -30,6 +30,9 @@ const (
 	BSL  // A where Dst has ones, else B
 	UZP1 // the even lanes of A, then of B
 	UZP1H
+	UZP2  // the odd lanes of A, then of B
+	TRN2  // the odd lanes of A and B in turn
+	UMULL // two lower lanes to 64 bits
 	UZP2H // the odd halves of A, then of B
 	FADDD // of two 64-bit lanes
 	FMULD // the same
@@ -50,6 +53,7 @@ const (
 	FCVTN2D // the same to the upper half; the lower stays
 	SHLL    // the lower four halves, shifted into the upper halves of the lanes
 	XTN     // to halves in the lower half of the vector
+	XTNS    // the lower halves of two 64-bit lanes to the lower half of the vector
 	XTNB    // eight halves to bytes in the lower half of the vector
 	UXTL    // of the lower four halves
 	UXTLB   // the lower eight bytes to halves
@@ -112,6 +116,9 @@ var encodings = [numOps]encoding{
 	UZP1:  {word: 0x4e801800},
 	UZP1H: {word: 0x4e401800},
 	UZP2H: {word: 0x4e405800},
+	UZP2:  {word: 0x4e805800},
+	TRN2:  {word: 0x4e806800},
+	UMULL: {word: 0x2ea0c000},
 	FADDD: {word: 0x4e60d400},
 	FMULD: {word: 0x6e60dc00},
 
@@ -131,6 +138,7 @@ var encodings = [numOps]encoding{
 	FCVTN2D: {form: two, word: 0x4e616800, adds: true},
 	SHLL:    {form: two, word: 0x2e613800},
 	XTN:     {form: two, word: 0x0e612800},
+	XTNS:    {form: two, word: 0x0ea12800},
 	XTNB:    {form: two, word: 0x0e212800},
 	UXTL:    {form: two, word: 0x2f10a400},
 	UXTLB:   {form: two, word: 0x2f08a400},

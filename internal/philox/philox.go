@@ -4,18 +4,20 @@
 // order of drawing or on the number of threads.
 package philox
 
+// What kernels of other packages compute the words with: the factors of words 0 and 2, and the number of rounds.
 const (
-	mul0, mul1   = 0xD2511F53, 0xCD9E8D57
+	Mul0, Mul1 = 0xD2511F53, 0xCD9E8D57
+	Rounds     = 10
+
 	weyl0, weyl1 = 0x9E3779B9, 0xBB67AE85
-	rounds       = 10
 )
 
 // Block returns the four words of one counter under one key.
 func Block(counter [4]uint32, key [2]uint32) [4]uint32 {
 	c0, c1, c2, c3 := counter[0], counter[1], counter[2], counter[3]
 	k0, k1 := key[0], key[1]
-	for range rounds {
-		p0, p1 := uint64(mul0)*uint64(c0), uint64(mul1)*uint64(c2)
+	for range Rounds {
+		p0, p1 := uint64(Mul0)*uint64(c0), uint64(Mul1)*uint64(c2)
 		c0, c1, c2, c3 = uint32(p1>>32)^c1^k0, uint32(p1), uint32(p0>>32)^c3^k1, uint32(p0)
 		k0, k1 = k0+weyl0, k1+weyl1
 	}
@@ -28,6 +30,12 @@ type Draw struct {
 	Seed                 int64
 	Site, Micro, Attempt uint32
 	First                uint32 // counters of ranks before this one, which draw for the same tensor
+}
+
+// Key is the two words of the key in a round, from 0 on.
+func (d Draw) Key(round int) [2]uint32 {
+	r := uint32(round)
+	return [2]uint32{uint32(d.Seed) + r*weyl0, uint32(d.Seed>>32) + r*weyl1}
 }
 
 // Block returns the words of elements 4·i to 4·i+3. The counter is

@@ -185,20 +185,30 @@ func (c *Code) Move(r, from Reg) {
 // Clear sets r, one of the first eight registers, to zero.
 func (c *Code) Clear(r Reg) { c.b = append(c.b, 0x31, 0xc0|byte(r)<<3|byte(r)) }
 
-// Add adds n, from -128 to 127, to r and sets the flags of the sum.
-func (c *Code) Add(r Reg, n int8) { c.b = append(c.b, 0x48|byte(r)>>3, 0x83, 0xc0|byte(r)&7, byte(n)) }
+// Add adds n to r and sets the flags of the sum.
+func (c *Code) Add(r Reg, n int32) { c.immediate(0, r, n) }
 
 // Sub subtracts n and sets the flags of the difference.
-func (c *Code) Sub(r Reg, n int8) { c.b = append(c.b, 0x48|byte(r)>>3, 0x83, 0xe8|byte(r)&7, byte(n)) }
+func (c *Code) Sub(r Reg, n int32) { c.immediate(5, r, n) }
+
+// immediate appends the shortest form of an instruction that changes r by n.
+func (c *Code) immediate(digit byte, r Reg, n int32) {
+	rex, operands := 0x48|byte(r)>>3, 0xc0|digit<<3|byte(r)&7
+	switch {
+	case n == int32(int8(n)):
+		c.b = append(c.b, rex, 0x83, operands, byte(n))
+		return
+	case r == AX:
+		c.b = append(c.b, rex, digit<<3|5)
+	default:
+		c.b = append(c.b, rex, 0x81, operands)
+	}
+	c.b = binary.LittleEndian.AppendUint32(c.b, uint32(n))
+}
 
 // Set sets r, one of the first eight registers, to n.
 func (c *Code) Set(r Reg, n int32) {
 	c.b = binary.LittleEndian.AppendUint32(append(c.b, 0xb8|byte(r)), uint32(n))
-}
-
-// AddLong adds n, which Add cannot, to AX.
-func (c *Code) AddLong(n int32) {
-	c.b = binary.LittleEndian.AppendUint32(append(c.b, 0x48, 0x05), uint32(n))
 }
 
 // Label is a place to jump to.

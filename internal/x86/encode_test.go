@@ -146,7 +146,10 @@ func TestBytes(t *testing.T) {
 	for _, r := range []Reg{AX, CX, SI, R8, R15} {
 		c.Add(r, 16)
 		c.Sub(r, 48)
-		lines = append(lines, "ADDQ $16, "+general[r], "SUBQ $48, "+general[r])
+		c.Add(r, 1<<15)
+		c.Add(r, -1<<17)
+		c.Sub(r, 192)
+		lines = append(lines, "ADDQ $16, "+general[r], "SUBQ $48, "+general[r], "ADDQ $32768, "+general[r], "ADDQ $-131072, "+general[r], "SUBQ $192, "+general[r])
 		for _, m := range []Mem{{Base: DX}, {Base: DX, Disp: 8}, {Base: R12, Disp: 80}, {Base: R13}, {Base: DX, Disp: 1 << 10}} {
 			c.Pointer(r, m)
 			lines = append(lines, "MOVQ "+m.text()+", "+general[r])
@@ -160,9 +163,7 @@ func TestBytes(t *testing.T) {
 	c.Clear(DI)
 	c.Set(DX, 1<<20)
 	c.Set(DI, 3)
-	c.AddLong(1 << 15)
-	c.AddLong(-1 << 17)
-	lines = append(lines, "XORL AX, AX", "XORL DI, DI", "MOVL $1048576, DX", "MOVL $3, DI", "ADDQ $32768, AX", "ADDQ $-131072, AX")
+	lines = append(lines, "XORL AX, AX", "XORL DI, DI", "MOVL $1048576, DX", "MOVL $3, DI")
 	back, skip := c.Here(), c.Skip()
 	lines = append(lines, "back:", "JLT end")
 	for range 40 {

@@ -42,6 +42,8 @@ const (
 	VINSERTI128 // A with its half Imm replaced by B
 	VADDPD
 	VMULPD
+	VPMULUDQ   // of the lower halves of 64-bit lanes
+	VPTERNLOGD // a function of bits of Dst, A and B, by the table Imm
 
 	VSQRTPS
 	VRNDSCALEPS
@@ -154,10 +156,12 @@ var encodings = [numOps]encoding{
 	VPTESTMD:     {name: "VPTESTMD", only: evex, prefix: 1, table: 2, code: 0x27, bytes: 64, spread: true, mask: true},
 	VBLENDVPS:    {name: "VBLENDVPS", only: vex, prefix: 1, table: 3, code: 0x4a, bytes: 64, spread: true},
 	VPCMPGTD:     {name: "VPCMPGTD", only: vex, prefix: 1, table: 1, code: 0x66, bytes: 64, spread: true},
-	VSHUFPS:      {name: "VSHUFPS", only: vex, table: 1, code: 0xc6, bytes: 64, imm: true},
+	VSHUFPS:      {name: "VSHUFPS", table: 1, code: 0xc6, bytes: 64, imm: true},
 	VPACKUSDW:    {name: "VPACKUSDW", only: vex, prefix: 1, table: 2, code: 0x2b, bytes: 64},
 	VPACKUSWB:    {name: "VPACKUSWB", only: vex, prefix: 1, table: 1, code: 0x67, bytes: 64},
 	VINSERTI128:  {name: "VINSERTI128", only: vex, prefix: 1, table: 3, code: 0x38, bytes: 32, imm: true},
+	VPMULUDQ:     {name: "VPMULUDQ", prefix: 1, table: 1, code: 0xf4, bytes: 64, double: true},
+	VPTERNLOGD:   {name: "VPTERNLOGD", only: evex, prefix: 1, table: 3, code: 0x25, bytes: 64, spread: true, imm: true},
 	VADDPD:       {name: "VADDPD", prefix: 1, table: 1, code: 0x58, bytes: 64, double: true},
 	VMULPD:       {name: "VMULPD", prefix: 1, table: 1, code: 0x59, bytes: 64, double: true},
 

@@ -126,6 +126,7 @@ func (e *exec) cluster(g *lower.Cluster, most int) *clusterStep {
 		c.compose()
 		c.findDirectStores()
 		c.bind()
+		c.size()
 	}
 	c.divide()
 	return c.step
@@ -489,13 +490,27 @@ func (c *clusterCompiler) instr(r int) vop {
 
 // philox generates the random words of the block's elements.
 func (c *clusterCompiler) philox(r int) vop {
-	i, p := &c.g.Code[r], c.path
-	dst, seed, attempt, micro, site := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C), uint32(i.Int)
-	return func(l *registerFile, start, n int) {
-		which := micro.i(l, 1)[0]
-		d := philox.Draw{Seed: seed.i(l, 1)[0], Attempt: uint32(attempt.i(l, 1)[0]), Micro: uint32(which), First: uint32(which >> 32), Site: site}
-		p.Philox(d, dst.i(l, n), uint64(start))
-	}
+	p, dst, d := c.path, c.reg(ir.Reg(r)), c.drawOf(ir.Reg(r))
+	d.bind(c)
+	return func(l *registerFile, start, n int) { p.Philox(d.of(l), dst.i(l, n), uint64(start)) }
+}
+
+// drawOf is the stream of an instruction that draws random words.
+type drawOf struct {
+	i                    *ir.Instr
+	seed, attempt, micro reg
+}
+
+func (c *clusterCompiler) drawOf(r ir.Reg) drawOf { return drawOf{i: &c.g.Code[r]} }
+
+// bind finds the slots of the operands.
+func (d *drawOf) bind(c *clusterCompiler) {
+	d.seed, d.attempt, d.micro = c.reg(d.i.A), c.reg(d.i.B), c.reg(d.i.C)
+}
+
+func (d *drawOf) of(l *registerFile) philox.Draw {
+	which := d.micro.i(l, 1)[0]
+	return philox.Draw{Seed: d.seed.i(l, 1)[0], Attempt: uint32(d.attempt.i(l, 1)[0]), Micro: uint32(which), First: uint32(which >> 32), Site: uint32(d.i.Int)}
 }
 
 // selectWide binds a select of integers or doubles.

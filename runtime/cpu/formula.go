@@ -56,7 +56,7 @@ func (c *clusterCompiler) fuse() bool {
 	if f.run = c.e.of.compose(c.path, &f.code, c.most >= leastComposed); f.run == nil {
 		return false
 	}
-	c.step.formula, c.step.wide = f, min(c.step.block, 16)
+	c.step.formula, c.step.wide = f, min(c.step.block, uniformLen)
 	for r := range c.g.Code {
 		if c.uniform[r] && c.last[r] > r {
 			c.bindUniform(r)

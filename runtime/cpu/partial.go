@@ -22,16 +22,21 @@ type partial struct {
 	uniform []ir.Reg                // scalars
 	stored  []bool                  // by store: the kernel stores it
 	kept    []ir.Reg                // what the kernel computes into slots
-	masked  []ir.Reg                // integers of which only low bits are taken; nothing computes them
+	masked  []ir.Reg                // integers of which only low bits are taken, and random words that the kernel makes; nothing computes them
+	draws   []drawOf                // of the random words that it makes
 }
 
 // partialBuf is an operand or result: memory, or a register's slot.
 type partialBuf struct {
 	mem     kern.Buf // from the first element on
 	product bool     // what a product has computed, or what a kernel is about to read
-	r       ir.Reg   // if mem is absent and product is not set
+	random  bool     // words that the kernel makes
+	r       ir.Reg   // if mem is absent and the others are not set
 	slot    reg
 }
+
+// inSlot reports whether b is a register's slot.
+func (b *partialBuf) inSlot() bool { return b.mem.Data == nil && !b.product && !b.random }
 
 // compose gives the kernel of what has bodies, if that is most of the cluster's work.
 func (c *clusterCompiler) compose() {
@@ -53,7 +58,7 @@ func (c *clusterCompiler) compose() {
 		return
 	}
 	for _, b := range p.from {
-		if b.mem.Data == nil && !b.product {
+		if b.inSlot() {
 			c.last[b.r] = len(c.g.Code) // its slot is in use until the kernel has run
 		}
 	}
@@ -91,11 +96,28 @@ func (c *clusterCompiler) choose(p *partial) (count int) {
 			if w, ok := c.lowBits(r); ok {
 				if readers[w]--; readers[w] == 0 {
 					p.masked = append(p.masked, w)
+					readers[code[w].A]--
 				}
 			}
 		}
 	}
+	for _, w := range p.masked {
+		r := code[w].A
+		if code[r].Op == ir.PPhilox && readers[r] == 0 && !c.checked(p) && !slices.Contains(p.masked, r) {
+			p.masked = append(p.masked, r)
+		}
+	}
 	return count
+}
+
+// checked reports whether the kernel has an instruction whose body does not cover all operands.
+func (c *clusterCompiler) checked(p *partial) bool {
+	for r := range c.g.Code {
+		if name, ok := vectorName(&c.g.Code[r]); ok && p.inside[r] && kern.Checks(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // used reports whether r is computed for each element, and read or stored.
@@ -163,11 +185,14 @@ func (c *clusterCompiler) inside(p *partial, r ir.Reg) {
 			v = kern.Operand{Kind: kern.Scalar, N: len(p.uniform)}
 			p.uniform, p.values[a] = append(p.uniform, a), v
 		default:
-			t := kern.F32
-			if classOf(c.g.Code[a].Type) == ints {
+			t, b := kern.F32, partialBuf{r: a}
+			if slices.Contains(p.masked, a) {
+				t, b.random = kern.Random, true
+				p.draws = append(p.draws, c.drawOf(a))
+			} else if classOf(c.g.Code[a].Type) == ints {
 				t = kern.Words
 			}
-			v = p.load(a, t, partialBuf{r: a})
+			v = p.load(a, t, b)
 		}
 		op.Args = append(op.Args, v)
 	}
@@ -213,7 +238,7 @@ func (c *clusterCompiler) bindPartial() vop {
 		c.slot[r] = c.take(int(r))
 	}
 	for i := range p.from {
-		if b := &p.from[i]; b.mem.Data == nil && !b.product {
+		if b := &p.from[i]; b.inSlot() {
 			b.slot = c.reg(b.r)
 		}
 	}
@@ -224,11 +249,16 @@ func (c *clusterCompiler) bindPartial() vop {
 	for _, r := range p.code.Results {
 		types = append(types, r.Type)
 	}
-	run, from, scalars := p.run, p.from, p.scalars
+	run, from, scalars, draws := p.run, p.from, p.scalars, p.draws
+	for i := range draws {
+		draws[i].bind(c)
+	}
 	return func(l *registerFile, start, n int) {
 		bufs, values := l.bufs[:len(from)], l.scalars[:len(scalars)]
 		for i := range from {
 			switch b := &from[i]; {
+			case b.random:
+				bufs[i] = kern.Buf{Type: kern.Random}
 			case b.product:
 				bufs[i] = kern.Floats(l.product[start-l.at:][:n])
 			case b.mem.Data != nil:
@@ -241,6 +271,9 @@ func (c *clusterCompiler) bindPartial() vop {
 		}
 		for i := range scalars {
 			values[i] = scalars[i].f(l, 1)[0]
+		}
+		for i := range draws {
+			l.call.Draw(i, draws[i].of(l), uint64(start))
 		}
 		run.Run(l.call, bufs, values, 0, n, false)
 	}

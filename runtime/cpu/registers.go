@@ -100,3 +100,46 @@ func (r reg) from(l *registerFile) *registerFile {
 func (r reg) f(l *registerFile, n int) []float32 { return r.from(l).f[r.slot][:n] }
 func (r reg) i(l *registerFile, n int) []int64   { return r.from(l).i[r.slot][:n] }
 func (r reg) d(l *registerFile, n int) []float64 { return r.from(l).d[r.slot][:n] }
+
+// A block of a composed kernel has up to longBlock elements if its registers take no more than longBlockBytes.
+const (
+	longBlock      = 2048
+	longBlockBytes = 8 << 10
+)
+
+// uniformLen is the number of elements of a uniform register of which readers take only one.
+const uniformLen = 16
+
+// size chooses the number of elements of a block, and those of a uniform register. A composed kernel reads one element of
+// these, as do random words and uniform instructions. If no others read them, and the kernel's operands take little memory, blocks
+// are longer.
+func (c *clusterCompiler) size() {
+	numbers, constants := false, false // read element by element
+	read := func(r ir.Reg) {
+		isConstant := c.g.Code[r].Op == ir.PConst
+		numbers, constants = numbers || c.uniform[r] && !isConstant, constants || isConstant
+	}
+	for r := range c.g.Code {
+		i := &c.g.Code[r]
+		composed := c.partial != nil && (c.partial.inside[r] || !c.used(r))
+		if !c.uniform[r] && !composed && i.Op != ir.PPhilox {
+			for _, a := range instrArgs(i) {
+				read(a)
+			}
+		}
+	}
+	for i := range c.g.Stores {
+		read(c.g.Stores[i].Reg)
+	}
+	s := c.step
+	if numbers {
+		return
+	}
+	s.wide = min(s.block, uniformLen)
+	if c.partial != nil && !constants {
+		for s.block = longBlock; s.block > blockLen && 4*s.block*sizeOf(c.slots) > longBlockBytes; {
+			s.block /= 2
+		}
+		s.block = min(s.block, max(c.most, 1))
+	}
+}

@@ -40,6 +40,7 @@ type instructionSet struct {
 	joined [Bools + 1]body   // what is stored of two vectors as one; without instructions each is stored
 	store  [Bools + 1]opcode
 	cube   body // as Go computes it, in float64
+	words  wordSet
 }
 
 // lane is an instruction of a kernel under construction. Operands are places in composer.ops, or, from -2 down, in
@@ -51,6 +52,10 @@ type lane struct {
 	at              int // 1 + the operand or result in memory that it reads or writes
 	off             int // elements before the vector that it computes
 	sum             int // 1 + the sum to which it adds a, see Formula.Sums
+
+	generator int    // 1 + the generator whose counters it reads, or writes if it has an operand
+	twice     bool   // the value is for two vectors
+	odd       wordOp // what it does for the second of two vectors, if not the same
 }
 
 // pooled is a number that is the same for all elements: a constant, or a scalar of the caller; or a whole vector.
@@ -65,6 +70,7 @@ const (
 	constant poolKind = iota
 	scalar
 	whole // of a vector
+	drawn // a word of a generator's state
 )
 
 // composer turns a formula into instructions on one vector.
@@ -75,6 +81,9 @@ type composer struct {
 	pool  []pooled
 	known map[lane]int
 	loads []int // values of operands, none: not loaded yet
+
+	generators int    // of random words
+	counters   []lane // the stores of their counters
 
 	outside int // a value with the sign set in lanes that the code does not cover, none: it covers all
 }
@@ -136,6 +145,7 @@ func (c *composer) lanes() ([]lane, bool) {
 		}
 		stores = append(stores, s)
 	}
+	stores = append(stores, c.counters...)
 	for i, a := range c.f.Sums {
 		stores = append(stores, lane{op: addSum, old: none, a: operand(a), b: none, mask: none, sum: 1 + i})
 	}
@@ -167,6 +177,11 @@ func (c *composer) inPool(p pooled) int {
 func (c *composer) load(i int) int {
 	if c.loads[i] == none {
 		t := c.f.Loads[i]
+		if t == Random {
+			c.loads[i] = c.random(c.generators)
+			c.generators++
+			return c.loads[i]
+		}
 		o := lane{op: c.set.load[t], old: none, a: none, b: none, mask: none, at: 1 + i}
 		read := []int{c.add(o)}
 		if t == Words {
@@ -297,6 +312,13 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 				continue
 			}
 			o := seq[i]
+			if o.twice {
+				place[v][i] = c.shared(&o, place, v, i, add)
+				continue
+			}
+			if o.odd.op != 0 && v%2 == 1 {
+				o.op, o.imm = o.odd.op, o.odd.imm
+			}
 			o.off += c.set.lanes * v
 			for _, x := range []*int{&o.old, &o.a, &o.b, &o.mask} {
 				if *x >= 0 {
@@ -335,6 +357,9 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if f.checked() {
 		streams++
 	}
+	if f.checked() && slices.Contains(f.Loads, Random) { // passes make no words
+		return nil
+	}
 	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > rowScalars) {
 		return nil
 	}
@@ -353,7 +378,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	k := &composed{spills: spills, most: perCall(seq, p.lanes, l.unroll, mostElements)}
+	k := &composed{spills: spills, generates: c.generators > 0, most: perCall(seq, p.lanes, l.unroll, mostElements)}
 	streamed := len(out.Bytes())
 	k.rounds = c.stream(seq, &out)
 	head := c.constants()
@@ -367,9 +392,13 @@ func (p *Path) Compose(f *Formula) *Fused {
 		k.passes = newPasses(p, f)
 		k.most = min(k.most, passesBlock)
 	}
-	run := &Fused{loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, composed: k, sums: len(f.Sums)}
+	run := &Fused{loads: len(f.Loads), types: slices.Clone(f.Loads), lanes: p.lanes, generators: c.generators, composed: k, sums: len(f.Sums)}
 	for _, r := range f.Results {
 		run.types = append(run.types, r.Type)
+	}
+	if run.generators > 0 {
+		run.lanes *= 2
+		k.most = max(k.most, run.lanes)
 	}
 	return run
 }
@@ -419,7 +448,7 @@ const (
 // streams reports whether f gets code with streaming stores. Bools have none.
 func (f *Formula) streams() bool {
 	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
-		!f.checked() &&
+		!f.checked() && !slices.Contains(f.Loads, Random) &&
 		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })
 }
 

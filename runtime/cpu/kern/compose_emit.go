@@ -39,7 +39,7 @@ func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
 func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, ok bool) {
 	all := []*vectors{newVectors(c, seq, l.unroll, l.held)}
 	for _, n := range []int{2, 1} {
-		if n < l.unroll {
+		if n < l.unroll && (n == 2 || c.generators == 0) {
 			all = append(all, newVectors(c, seq, n, l.held))
 		}
 	}
@@ -56,11 +56,14 @@ func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, 
 	return spills, ok && spills <= composedSpills
 }
 
-// sizes are how many vectors a loop may compute in turn, the preferred first. A row's sum has an order.
+// sizes are how many vectors a loop may compute in turn, the preferred first. A row's sum has an order. Random words come for two
+// vectors at a time, and in rounds that wait for each other.
 func (c *composer) sizes() []int {
 	switch {
 	case len(c.f.Sums) > 0:
 		return []int{sumVectors}
+	case c.generators > 0:
+		return []int{8, 6, 4, 2}
 	case c.f.Rows && c.joins():
 		return []int{2, 1}
 	}
@@ -78,9 +81,9 @@ func (c *composer) elements(loops []*vectors, out *machineCode) bool {
 	for _, e := range loops {
 		n := e.unroll * c.set.lanes
 		if ahead == 0 {
-			out.Sub(countReg, int8(n))
+			out.Sub(countReg, int32(n))
 		} else {
-			out.Add(countReg, int8(ahead-n))
+			out.Add(countReg, int32(ahead-n))
 		}
 		ahead = n
 		end := out.Skip()
@@ -89,7 +92,7 @@ func (c *composer) elements(loops []*vectors, out *machineCode) bool {
 			return false
 		}
 		e.advance(n)
-		out.Sub(countReg, int8(n))
+		out.Sub(countReg, int32(n))
 		out.Back(again)
 		out.Land(end)
 	}
@@ -233,6 +236,8 @@ func (e *vectors) one(i int) bool {
 	switch {
 	case o.at > 0:
 		in.Mem = e.address(o.at-1, o.off)
+	case o.generator > 0:
+		in.Mem = e.state(generatorBytes * (o.generator - 1))
 	case o.b < none && !e.isHeld(o.b) && set.direct(o.op, e.c.pool[-2-o.b].kind):
 		in.Mem = e.direct(o.b)
 	case o.b != none:
@@ -241,7 +246,7 @@ func (e *vectors) one(i int) bool {
 	if o.mask != none {
 		e.mask(&in, o, operand)
 	}
-	result := len(e.c.f.Loads) < o.at // it is stored
+	result := len(e.c.f.Loads) < o.at || o.generator > 0 && o.a != none // it is stored
 	if o.old != none && !result {
 		in.Dst = e.over(o.old, i, locked)
 	}

@@ -44,7 +44,7 @@ func (e *vectors) pointers() {
 }
 
 // advance goes on by so many elements.
-func (e *vectors) advance(elements int) { e.out.Add(atReg, int8(elements)) }
+func (e *vectors) advance(elements int) { e.out.Add(atReg, int32(elements)) }
 
 // emit appends an instruction, if there is code to append to.
 func (e *vectors) emit(i x86.Inst) {
@@ -59,6 +59,8 @@ func (e *vectors) inMemory(x int) *x86.Mem {
 	switch p := e.c.pool[-2-x]; p.kind {
 	case scalar:
 		return &x86.Mem{Base: scalarReg, Disp: int32(4 * p.n)}
+	case drawn:
+		return e.state(int(p.n))
 	case whole:
 		return &x86.Mem{Base: constReg, Disp: int32(64 * p.n)}
 	}
@@ -83,6 +85,9 @@ func (e *vectors) broadcast(x int, r x86.Reg) {
 
 // orSigns sets the signs of the lanes that either of two vectors has set.
 const orSigns = x86.VORPS
+
+// addInt adds integers of 32 bits.
+const addInt = x86.VPADDD
 
 // mask gives in the mask of o.
 func (e *vectors) mask(in *x86.Inst, o *lane, operand func(x int) x86.Reg) {
@@ -130,6 +135,9 @@ func (e *vectors) reload(x int, r x86.Reg) {
 	e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: e.slotOf(x)})
 }
 
+// state is so many bytes from the first generator's state, behind all of which values are spilled.
+func (e *vectors) state(at int) *x86.Mem { return &x86.Mem{Base: spillReg, Disp: int32(at)} }
+
 func (e *vectors) slotOf(x int) *x86.Mem {
-	return &x86.Mem{Base: spillReg, Disp: int32(4 * e.c.set.lanes * e.slot[x])}
+	return e.state(generatorsBytes + 4*e.c.set.lanes*e.slot[x])
 }

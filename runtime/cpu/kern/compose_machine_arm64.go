@@ -58,12 +58,19 @@ func (e *vectors) broadcast(x int, r a64.Reg) {
 		e.emit(a64.Inst{Op: a64.LDRQ, Dst: r, Mem: &a64.Mem{Base: constReg, Disp: int32(e.c.set.numberBytes() * (-2 - x))}})
 		return
 	}
-	e.emit(a64.Inst{Op: a64.LDRS, Dst: r, Mem: &a64.Mem{Base: scalarReg, Disp: int32(4 * p.n)}})
+	from := &a64.Mem{Base: scalarReg, Disp: int32(4 * p.n)}
+	if p.kind == drawn {
+		from = e.state(int(p.n))
+	}
+	e.emit(a64.Inst{Op: a64.LDRS, Dst: r, Mem: from})
 	e.emit(a64.Inst{Op: a64.DUP, Dst: r, A: r})
 }
 
 // orSigns sets the signs of the lanes that either of two vectors has set.
 const orSigns = a64.ORR
+
+// addInt adds integers of 32 bits.
+const addInt = a64.ADD
 
 // mask does nothing: conditions are vectors, and operands like others.
 func (e *vectors) mask(*a64.Inst, *lane, func(x int) a64.Reg) {}
@@ -84,8 +91,11 @@ func (e *vectors) spill(x int, r a64.Reg) { e.emit(a64.Inst{Op: a64.STRQ, A: r, 
 
 func (e *vectors) reload(x int, r a64.Reg) { e.emit(a64.Inst{Op: a64.LDRQ, Dst: r, Mem: e.slotOf(x)}) }
 
+// state is so many bytes from the first generator's state, behind all of which values are spilled.
+func (e *vectors) state(at int) *a64.Mem { return &a64.Mem{Base: spillReg, Disp: int32(at)} }
+
 func (e *vectors) slotOf(x int) *a64.Mem {
-	return &a64.Mem{Base: spillReg, Disp: int32(16 * e.slot[x])}
+	return e.state(generatorsBytes + 16*e.slot[x])
 }
 
 // stream returns 0: there is no code with stores past the caches.

@@ -52,6 +52,14 @@ var avx512Set = instructionSet{
 	},
 	store: [...]x86.Op{F32: x86.VMOVUPS.Store(), F16: x86.VCVTPS2PH, BF16: x86.VPMOVDW, Bools: x86.VPMOVDB},
 	cube:  cubeAVX(x86.VEXTRACTF64X4, x86.VINSERTI64X4),
+	words: wordsAVX(x86.VPTERNLOGD),
+}
+
+// wordsAVX takes the instruction that can xor three vectors.
+func wordsAVX(xor3 opcode) wordSet {
+	const xorOfThree = 0x96
+	return wordSet{mul: x86.VPMULUDQ, high: wordOp{x86.VSHUFPS, 0xf5}, xor: x86.VXORPS, xor3: wordOp{xor3, xorOfThree},
+		even: wordOp{x86.VSHUFPS, 0x88}, odd: wordOp{x86.VSHUFPS, 0xdd}}
 }
 
 // cubeAVX takes the instructions that extract and insert half a vector.
@@ -120,6 +128,7 @@ var avx2Set = instructionSet{
 	},
 	store: [...]x86.Op{F32: x86.VMOVUPS.Store(), F16: x86.VCVTPS2PH, BF16: x86.VMOVDQU, Bools: x86.VMOVQ},
 	cube:  cubeAVX(x86.VEXTRACTF128, x86.VINSERTI128),
+	words: wordsAVX(0),
 }
 
 // set is the instructions of which kernels of p are composed.

@@ -37,6 +37,7 @@ var neonSet = instructionSet{
 		Bools: {},
 	},
 	store: [...]opcode{F32: a64.STRQ, F16: a64.STRD, BF16: a64.STRD, Bools: a64.STRS},
+	words: wordSet{narrow: a64.XTNS, mul: a64.UMULL, high: wordOp{op: a64.TRN2}, xor: a64.EOR, even: wordOp{op: a64.UZP1}, odd: wordOp{op: a64.UZP2}},
 	cube: body{ops: []bodyOp{
 		{a64.FCVTLD, none, 0, none, none, 0},
 		{a64.FCVTL2D, none, 0, none, none, 0},

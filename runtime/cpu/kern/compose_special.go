@@ -95,6 +95,9 @@ func (s *instructionSet) body(name string) (b body, ok bool) {
 // Go code computes these elements, see Path.ranges.
 var checks = map[string]string{"pow": "outside pow", "sin": "outside sin", "cos": "outside sin"}
 
+// Checks reports whether kernels do not cover all operands of the primitive of a name.
+func Checks(name string) bool { return checks[name] != "" }
+
 // checked is the kind of the result that a kernel with checks stores behind those of its formula, see composer.outside.
 const checked OperandKind = 'o'
 

@@ -28,12 +28,12 @@ func (c *composer) stream(seq []lane, out *machineCode) (rounds int) {
 		if !e.run(out) {
 			return 0
 		}
-		out.Add(atReg, int8(l.unroll*c.set.lanes))
+		out.Add(atReg, int32(l.unroll*c.set.lanes))
 	}
-	out.AddLong(per - streamVisit)
+	out.Add(atReg, per-streamVisit)
 	out.Sub(turnReg, 1)
 	out.Back(place)
-	out.AddLong(streamVisit - StreamBlock)
+	out.Add(atReg, streamVisit-StreamBlock)
 	out.Sub(countReg, 1)
 	out.Back(round)
 	out.Return()

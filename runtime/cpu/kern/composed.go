@@ -9,10 +9,11 @@ import (
 
 // composed is a kernel that Path.Compose has assembled.
 type composed struct {
-	code   *code
-	entry  int // the constants end and the code begins here
-	spills int // vectors
-	most   int // elements of a call
+	code      *code
+	entry     int  // the constants end and the code begins here
+	spills    int  // vectors
+	generates bool // it makes random words
+	most      int  // elements of a call
 
 	streamed int // the code with streaming stores begins here
 	rounds   int // of a call to it, 0: there is none
@@ -40,10 +41,10 @@ func (k *composed) run(n int, c *Call, types []Type, u *float32) {
 	}
 }
 
-// room gives c the memory that the code spills to.
+// room gives c the memory that the code spills to, behind the states of its generators.
 func (k *composed) room(c *Call) {
-	if k.spills > 0 && c.spill == nil {
-		c.spill = make([]byte, 64*composedSpills)
+	if (k.spills > 0 || k.generates) && c.spill == nil {
+		c.spill = make([]byte, generatorsBytes+64*composedSpills)
 	}
 }
 

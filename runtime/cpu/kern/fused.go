@@ -8,11 +8,12 @@ const maxOperands = 20
 // Fused is a kernel for a whole elementwise formula: it reads every operand once, writes every result once, and stores
 // no intermediate values. Its results equal those of the vector primitives, applied one after the other, bit for bit.
 type Fused struct {
-	loads    int
-	types    []Type // of the operands, then of the results
-	lanes    int
-	sums     int // of a row
-	composed *composed
+	loads      int
+	types      []Type // of the operands, then of the results
+	lanes      int
+	sums       int // of a row
+	generators int // of random words
+	composed   *composed
 }
 
 // Close frees the memory of the kernel, which must not run any more.
@@ -24,10 +25,11 @@ func (f *Fused) Streams() bool { return f.composed.streams() }
 // Call is the scratch memory that one worker needs to run formulas, one after the other.
 type Call struct {
 	args [maxOperands]*byte
-	rest [maxOperands][32]float32 // the last, partial vector of each
+	rest [maxOperands][64]float32 // the last, partial vector of each
 
-	spill []byte // what a composed kernel has no registers for
-	rare  *rare  // what passes that complete a composed kernel need
+	spill []byte                 // what a composed kernel has no registers for
+	draws [maxOperands]drawnFrom // of the Random operands
+	rare  *rare                  // what passes that complete a composed kernel need
 }
 
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time, at streamPlaces positions. Tasks may
@@ -51,6 +53,9 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 	if streaming && f.Streams() {
 		at, n = f.stream(c, bufs, at, n, u)
 	}
+	if f.generators > 0 && n > 0 {
+		at, n = f.draw(c, bufs, at, n, u)
+	}
 	if n == 0 { // no pointer may lie behind an operand, where the collector may find no memory of its own
 		return
 	}
@@ -60,8 +65,21 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 		f.composed.run(whole, c, f.types, u)
 	}
 	if whole < n {
-		f.last(c, bufs, at+whole, n-whole, u)
+		f.last(c, bufs, at+whole, n-whole, 0, u)
 	}
+}
+
+// draw has the generators make the words from element at on, and computes the elements before one that begins a counter. It
+// returns the rest.
+func (f *Fused) draw(c *Call, bufs []Buf, at, n int, u *float32) (int, int) {
+	skip := f.seek(c, at)
+	if skip == 0 {
+		return at, n
+	}
+	some := min(n, 4-skip)
+	f.last(c, bufs, at, some, skip, u)
+	f.seek(c, at+some)
+	return at + some, n - some
 }
 
 // The number of scalars of a row, and of float64 partial sums of a row for each sum of the formula.
@@ -110,11 +128,11 @@ func (f *Fused) aligned(c *Call) bool {
 	return true
 }
 
-// last computes n elements, less than a vector, in c's own memory.
-func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
+// last computes n elements, less than a vector, in c's own memory, from element skip of it on.
+func (f *Fused) last(c *Call, bufs []Buf, at, n, skip int, u *float32) {
 	stage := func(i int) []byte {
-		p := ptr(bytes(&c.rest[i][0]))
-		return unsafe.Slice((*byte)(p), n*f.types[i].Size())
+		size := f.types[i].Size()
+		return unsafe.Slice(bytes(&c.rest[i][0]), (skip+n)*size)[skip*size:]
 	}
 	for i := range f.types {
 		c.args[i] = bytes(&c.rest[i][0])

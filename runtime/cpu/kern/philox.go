@@ -31,8 +31,9 @@ func words(dst []int64, d philox.Draw, counter, off uint64) {
 // philoxState is the first counter and the two key words of each of the ten rounds.
 func philoxState(d philox.Draw, counter uint64) (x [24]uint32) {
 	x = [24]uint32{uint32(counter) + d.First, d.Site, d.Micro, d.Attempt}
-	for r := range uint32(10) {
-		x[4+2*r], x[5+2*r] = uint32(d.Seed)+r*0x9e3779b9, uint32(d.Seed>>32)+r*0xbb67ae85
+	for r := range philox.Rounds {
+		key := d.Key(r)
+		copy(x[4+2*r:], key[:])
 	}
 	return x
 }

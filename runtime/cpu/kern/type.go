@@ -20,15 +20,16 @@ const (
 
 // Formats that only composed kernels read or write.
 const (
-	Words = numTypes + iota // integers of 64 bits, of which the lower half is read
-	Bools                   // bytes, of which one that is not zero is true
+	Words  = numTypes + iota // integers of 64 bits, of which the lower half is read
+	Bools                    // bytes, of which one that is not zero is true
+	Random                   // random words, which the kernel makes (Call.Draw); they are in no memory
 )
 
-func (t Type) String() string { return [...]string{"f32", "f16", "bf16", "words", "bool"}[t] }
+func (t Type) String() string { return [...]string{"f32", "f16", "bf16", "words", "bool", "random"}[t] }
 
 // Size is the number of bytes of one element.
 func (t Type) Size() int {
-	return [...]int{4, 2, 2, 8, 1}[t]
+	return [...]int{4, 2, 2, 8, 1, 0}[t]
 }
 
 // Buf is a run of elements: element i lies at i*Type.Size(). The zero Buf stands for an absent operand.
