@@ -383,12 +383,12 @@ func (c *clusterCompiler) divide() {
 		bufs, scalars = len(p.from), len(p.uniform)
 	}
 	s.work = make([]registerFile, c.e.scratch.workers)
-	calls, slots := c.e.calls, c.slots
+	slots := c.slots
 	c.e.scratch.take(sizeOf(slots)*s.block, func(w int, mem []float32) {
 		l := &s.work[w]
 		l.grow(slots)
 		l.place(nil, mem, s.block)
-		l.call, l.bufs, l.scalars = calls[w], make([]kern.Buf, bufs), make([]float32, scalars)
+		l.call, l.bufs, l.scalars = s.m.Call(w), make([]kern.Buf, bufs), make([]float32, scalars)
 	})
 }
 

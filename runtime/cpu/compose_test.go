@@ -322,6 +322,32 @@ func TestComposedClusters(t *testing.T) {
 	}
 }
 
+// TestPassesArePlanned: the memory of passes that complete a kernel is scratch memory, which the plan counts.
+func TestPassesArePlanned(t *testing.T) {
+	for _, path := range composing(t) {
+		b := cpu.OpenPath(pathWith(t, path, ""), 1)
+		defer b.Close()
+		g := fusedGraph(t, composedGraphs["powers"], passes.F32(), lower.CPU.Caps(), 32, 1024, 64)
+		l := runtimetest.Load(t, b, g, 1)
+		plan, err := cpu.PlanOn(pathWith(t, path, ""), l.Program, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := cpu.ScratchOf(b); n > 0 {
+			t.Errorf("%s: kernels hold %d bytes before the first step", path, n)
+		}
+		l.Step(t, composedFeeds(g))
+		const values, elements = 3, 512 // as few values as the passes can have, of a block of floats
+		held := cpu.ScratchOf(b)
+		if held < 4*values*elements {
+			t.Errorf("%s: kernels hold %d bytes", path, held)
+		}
+		if held += cpu.TemporaryOf(l.Exec); held != plan.Scratch {
+			t.Errorf("%s: a step holds %d bytes, planned are %d", path, held, plan.Scratch)
+		}
+	}
+}
+
 // BenchmarkComposed times the elementwise clusters of steps, composed and in passes over blocks, turn by turn.
 func BenchmarkComposed(b *testing.B) {
 	for _, path := range composing(b) {

@@ -25,7 +25,6 @@ type exec struct {
 	temporary int64         // bytes of blocks that steps use while they run
 	holders   atomic.Int64  // the program, until it is closed, and every Shown; blocks are held until none is left
 	scratch   scratch
-	calls     []*kern.Call                 // per worker, for formulas
 	mem       [][]byte                     // by buffer
 	groups    map[*lower.Step]*clusterStep // clusters that read operands of their own; used only during loading
 	weights   map[lower.BufferID]*weights  // used only during loading
@@ -103,7 +102,6 @@ func bind(x *program, c *execContext) (*exec, error) {
 		e.temporary += n
 		return e.alloc(s, n)
 	}
-	e.calls = perWorker(&e.scratch, func() *kern.Call { return new(kern.Call) })
 	if err := e.bindAll(s); err != nil {
 		e.close()
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)

@@ -14,10 +14,10 @@ import (
 type formula struct {
 	code      kern.Formula
 	run       *kern.Fused
-	calls     []*kern.Call // the exec's, per worker
-	bufs      []kern.Buf   // operands, then results
-	scalars   []ir.Reg     // uniform registers that elements read, and loads that are constant within a row
-	from      []reg        // the registers from which scalars are taken
+	m         *kern.Machine // whose workers run it
+	bufs      []kern.Buf    // operands, then results
+	scalars   []ir.Reg      // uniform registers that elements read, and loads that are constant within a row
+	from      []reg         // the registers from which scalars are taken
 	values    []float32
 	streaming bool // results are written by streaming stores
 
@@ -49,7 +49,7 @@ const (
 // fuse gives the step the kernel of its cluster's formula, which is composed now, or has been for
 // another cluster.
 func (c *clusterCompiler) fuse() bool {
-	f := &formula{block: -1}
+	f := &formula{m: c.step.m, block: -1}
 	if !c.formula(f) {
 		return false
 	}
@@ -70,7 +70,6 @@ func (c *clusterCompiler) fuse() bool {
 		f.from = append(f.from, from)
 	}
 	f.values = make([]float32, len(f.scalars))
-	f.calls = c.e.calls
 	if len(f.rows) > 0 {
 		f.row = int(c.shape[len(c.shape)-1])
 		f.byTask = perWorker(&c.e.scratch, func() []float32 { return make([]float32, len(f.values)) })
@@ -244,7 +243,7 @@ func (f *formula) task(m *kern.Machine, worker, start, n int) {
 		f.byRow(worker, f.bufs, 0, start, n)
 		return
 	}
-	f.run.Run(f.calls[worker], f.bufs, f.values, start, n, f.streaming)
+	f.run.Run(f.m.Call(worker), f.bufs, f.values, start, n, f.streaming)
 	if f.streaming {
 		m.Fence()
 	}
@@ -265,7 +264,7 @@ func (f *formula) over(worker, start int, c []float32) {
 		f.byRow(worker, own, start, start, len(c))
 		return
 	}
-	f.run.Run(f.calls[worker], own, f.values, 0, len(c), false)
+	f.run.Run(f.m.Call(worker), own, f.values, 0, len(c), false)
 }
 
 // byRow computes n elements from start on, one row or part of a row at a time. bufs begin at
@@ -280,7 +279,7 @@ func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 			values[s.scalar] = loadOne(s.buf, s.access.rowOffset(row))
 		}
 		next := min((row+1)*f.row, end)
-		f.run.Run(f.calls[worker], bufs, values, start-base, next-start, false)
+		f.run.Run(f.m.Call(worker), bufs, values, start-base, next-start, false)
 		start = next
 	}
 }

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *byte, rows int, sums *float64)
+// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float64)
 // calls code that leaves SP, BP and R14 alone, and that no signal finds in need of a Go frame.
 TEXT ·callComposed(SB), NOSPLIT, $0-64
 	MOVQ entry+0(FP), AX

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *byte, rows int, sums *float64)
+// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float64)
 // calls code that leaves SP, R18, R28 and R29 alone, and that no signal finds in need of a Go frame. The barrier
 // discards what this processor fetched before another one wrote the code.
 TEXT ·callComposed(SB), NOSPLIT, $0-64

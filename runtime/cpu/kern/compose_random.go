@@ -4,6 +4,7 @@ package kern
 
 import (
 	"encoding/binary"
+	"unsafe"
 
 	"ampc/internal/philox"
 )
@@ -118,8 +119,8 @@ func (c *composer) shared(o *lane, place [][]int, v, i int, add func(lane) int) 
 type drawnFrom struct {
 	draw  philox.Draw
 	start uint64
-	state philox.Draw // of which the generator's state has the fixed words, if it has any
-	has   bool
+	state philox.Draw // of which the generator's state has the fixed words, if known is set
+	known bool
 }
 
 // Draw sets where the words of Random operand k, counted among these, come from: element 0 of the operands has word start of the
@@ -129,15 +130,21 @@ func (c *Call) Draw(k int, d philox.Draw, start uint64) { c.draws[k].draw, c.dra
 // seek has the generators go on with the counters that have the words of element at, and returns how many of the first one's
 // words belong to earlier elements. All Random operands begin at the same word of a counter.
 func (f *Fused) seek(c *Call, at int) (skip int) {
-	f.composed.room(c)
+	states := f.composed.room(c)
+	if c.state != states {
+		c.state = states
+		for g := range c.draws {
+			c.draws[g].known = false
+		}
+	}
 	for g := range f.generators {
 		from := &c.draws[g]
 		element := from.start + uint64(at)
-		state := c.spill[g*generatorBytes:][:generatorBytes]
+		state := unsafe.Slice((*byte)(unsafe.Pointer(states)), generatorsBytes)[g*generatorBytes:][:generatorBytes]
 		countFrom(state, uint32(element/4)+from.draw.First, f.lanes/4)
-		if !from.has || from.state != from.draw {
+		if !from.known || from.state != from.draw {
 			fixWords(state[counterBytes:], &from.draw)
-			from.state, from.has = from.draw, true
+			from.state, from.known = from.draw, true
 		}
 		skip = int(element % 4)
 	}

@@ -22,11 +22,10 @@ type composed struct {
 }
 
 //go:noescape
-func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *byte, rows int, sums *float64)
+func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float64)
 
 // run computes n elements, whole vectors, from the addresses of c on.
 func (k *composed) run(n int, c *Call, types []Type, u *float32) {
-	k.room(c)
 	for {
 		now := min(n, k.most)
 		if k.passes != nil {
@@ -41,16 +40,16 @@ func (k *composed) run(n int, c *Call, types []Type, u *float32) {
 	}
 }
 
-// room gives c the memory that the code spills to, behind the states of its generators.
-func (k *composed) room(c *Call) {
-	if (k.spills > 0 || k.generates) && c.spill == nil {
-		c.spill = make([]byte, generatorsBytes+64*composedSpills)
+// room is the memory of c in which the code keeps the states of its generators, and what it spills behind them.
+func (k *composed) room(c *Call) *float32 {
+	if k.spills == 0 && !k.generates {
+		return nil
 	}
+	return unsafe.SliceData(c.spill.get(generatorsBytes/4 + 16*k.spills))
 }
 
 // byRow computes rows of n elements, whole vectors, from the addresses of c on, as many in a call as end in time.
 func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32, sums []float64, ofRow int) {
-	k.room(c)
 	for {
 		now := min(rows, max(1, k.most/n))
 		k.call(k.entry, n, c, u, now, unsafe.SliceData(sums))
@@ -79,7 +78,7 @@ func (k *composed) stream(rounds int, c *Call, types []Type, u *float32) {
 // call runs the code at entry.
 func (k *composed) call(entry, n int, c *Call, u *float32, rows int, sums *float64) {
 	consts := uintptr(unsafe.Pointer(unsafe.SliceData(k.code.mem)))
-	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, unsafe.SliceData(c.spill), rows, sums)
+	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, k.room(c), rows, sums)
 	runtime.KeepAlive(k)
 }
 

@@ -27,9 +27,10 @@ type Call struct {
 	args [maxOperands]*byte
 	rest [maxOperands][64]float32 // the last, partial vector of each
 
-	spill []byte                 // what a composed kernel has no registers for
+	spill floats                 // the states of generators, and what a composed kernel has no registers for
+	state *float32               // the spill memory in which draws are known
 	draws [maxOperands]drawnFrom // of the Random operands
-	rare  *rare                  // what passes that complete a composed kernel need
+	rare  rare                   // what passes that complete a composed kernel need
 }
 
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time, at streamPlaces positions. Tasks may

@@ -142,6 +142,9 @@ func (m *Machine) Pool() *Pool { return m.pool }
 // Close stops the workers.
 func (m *Machine) Close() { m.pool.Close() }
 
+// Call is the memory with which a worker runs formulas.
+func (m *Machine) Call(worker int) *Call { return &m.worker[worker].call }
+
 // run runs a parallel region of n tasks of about equal work, in flops, on as many workers as that deserves.
 func (m *Machine) run(work, n int, t Task) {
 	if n > 0 {

@@ -111,10 +111,12 @@ func (p *Path) primitive(name string) func(dst []float32, args [3][]float32) {
 
 // rare is what passes need to complete a block.
 type rare struct {
-	outside [passesBlock]float32 // with the sign set in elements that the code does not cover
-	at      [passesBlock]uint16  // these elements
-	saved   [maxOperands][]byte  // operands that the code overwrites
-	values  []float32            // of the passes, in blocks
+	memory floats
+	saved  [maxOperands]floats // operands that the code overwrites
+
+	outside []float32 // of memory: with the sign set in elements that the code does not cover,
+	at      []uint16  // these elements,
+	values  []float32 // and values of the passes, in blocks
 
 	alone, next int // blocks that passes compute without trying the code; after the next one with many elements
 }
@@ -140,11 +142,8 @@ func (k *passes) complete(code *composed, n int, c *Call, u *float32) {
 	}
 	for i, t := range k.f.Loads {
 		if slices.Contains(results, c.args[i]) {
-			if r.saved[i] == nil {
-				r.saved[i] = make([]byte, 8*passesBlock)
-			}
-			copy(r.saved[i], unsafe.Slice(c.args[i], n*t.Size()))
-			operands[i] = &r.saved[i][0]
+			operands[i] = bytes(&r.saved[i].get(8 * passesBlock / 4)[0])
+			copy(unsafe.Slice(operands[i], n*t.Size()), unsafe.Slice(c.args[i], n*t.Size()))
 		}
 	}
 	c.args[loads+len(results)] = bytes(&r.outside[0])
@@ -161,13 +160,11 @@ func (k *passes) complete(code *composed, n int, c *Call, u *float32) {
 
 // room gives c the memory for passes with so many values.
 func (c *Call) room(values int) *rare {
-	if c.rare == nil {
-		c.rare = &rare{}
-	}
-	if len(c.rare.values) < values*passesBlock {
-		c.rare.values = make([]float32, values*passesBlock)
-	}
-	return c.rare
+	r := &c.rare
+	mem := r.memory.get(passesBlock + passesBlock/2 + values*passesBlock)
+	r.outside, mem = mem[:passesBlock], mem[passesBlock:]
+	r.at, r.values = unsafe.Slice((*uint16)(unsafe.Pointer(&mem[0])), passesBlock), mem[passesBlock/2:]
+	return r
 }
 
 // find lists the elements of n that the code does not cover.
