@@ -305,7 +305,7 @@ func TestComposedClusters(t *testing.T) {
 		with, without := pathWith(t, path, ""), pathWith(t, path, "off")
 		for name, text := range composedGraphs {
 			for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
-				for _, sizes := range [][3]int{{75, 40, 136}, {3, 900, 300}, {1, 1, 2}} {
+				for _, sizes := range [][3]int{{75, 40, 136}, {3, 900, 300}, {1, 1, 2}, {45, 48, 16}, {2, 9008, 64}} {
 					got, n := composedStep(t, with, text, policy, sizes)
 					want, none := composedStep(t, without, text, policy, sizes)
 					if none != 0 || n == 0 && sizes[1] > 16 {

@@ -88,7 +88,9 @@ func LoopOf(t kern.Task) (file string, line int) {
 func OpenOn(p *kern.Path, threads int, h kern.Host) *Backend { return openOn(p, threads, h) }
 
 // PlanOn is PlanMemory on a path.
-func PlanOn(p *kern.Path, program *lower.Program, threads int) (Plan, error) { return planOn(p, program, threads) }
+func PlanOn(p *kern.Path, program *lower.Program, threads int) (Plan, error) {
+	return planOn(p, program, threads)
+}
 
 // ScratchOf is what the kernels of b have asked for.
 func ScratchOf(b *Backend) int64 { return b.m.Scratch() }

@@ -26,7 +26,7 @@ type formula struct {
 
 	row    int         // elements in a row, 0: the kernel does not depend on rows
 	rows   []rowScalar // scalars that change from row to row
-	byTask [][]float32 // values of all scalars in the current row, per worker
+	byTask [][]float32 // values of all scalars in the current row, or rows, per worker
 }
 
 // rowScalar is a scalar that takes one element of operand buf per row.
@@ -35,6 +35,12 @@ type rowScalar struct {
 	access access
 	buf    kern.Buf
 }
+
+// Where rows have a whole number of rowUnits, which is one of vectors on every path, a kernel takes up to rowsAtOnce.
+const (
+	rowUnit    = 16
+	rowsAtOnce = 16
+)
 
 // minRow is the smallest number of elements in a row for which one kernel call per row pays off.
 const minRow = 16
@@ -53,7 +59,15 @@ func (c *clusterCompiler) fuse() bool {
 	if !c.formula(f) {
 		return false
 	}
-	if f.run = c.e.of.compose(c.path, &f.code, c.most >= leastComposed); f.run == nil {
+	if len(f.rows) > 0 {
+		f.row = int(c.shape[len(c.shape)-1])
+	}
+	f.code.Rows = f.row > 0 && f.row%rowUnit == 0 && f.block < 0
+	if f.run = c.e.of.compose(c.path, &f.code, c.most >= leastComposed); f.run == nil && f.code.Rows {
+		f.code.Rows = false
+		f.run = c.e.of.compose(c.path, &f.code, c.most >= leastComposed)
+	}
+	if f.run == nil {
 		return false
 	}
 	c.step.formula, c.step.wide = f, min(c.step.block, uniformLen)
@@ -70,9 +84,12 @@ func (c *clusterCompiler) fuse() bool {
 		f.from = append(f.from, from)
 	}
 	f.values = make([]float32, len(f.scalars))
-	if len(f.rows) > 0 {
-		f.row = int(c.shape[len(c.shape)-1])
-		f.byTask = perWorker(&c.e.scratch, func() []float32 { return make([]float32, len(f.values)) })
+	if f.row > 0 {
+		n := len(f.values)
+		if f.code.Rows {
+			n = rowsAtOnce * kern.RowScalars
+		}
+		f.byTask = perWorker(&c.e.scratch, func() []float32 { return make([]float32, n) })
 	}
 	if f.block >= 0 {
 		f.own = perWorker(&c.e.scratch, func() []kern.Buf { return make([]kern.Buf, len(f.bufs)) })
@@ -239,7 +256,11 @@ func (f *formula) only(mem []byte) int {
 
 // task computes n elements from start on.
 func (f *formula) task(m *kern.Machine, worker, start, n int) {
-	if f.row > 0 {
+	switch {
+	case f.code.Rows:
+		f.inRows(worker, start, n)
+		return
+	case f.row > 0:
 		f.byRow(worker, f.bufs, 0, start, n)
 		return
 	}
@@ -281,6 +302,28 @@ func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 		next := min((row+1)*f.row, end)
 		f.run.Run(f.m.Call(worker), bufs, values, start-base, next-start, false)
 		start = next
+	}
+}
+
+// inRows computes n elements from start on, whole rows or part of one at a time.
+func (f *formula) inRows(worker, start, n int) {
+	values := f.byTask[worker]
+	for end := start + n; start < end; {
+		row, rows := start/f.row, 1
+		each := min((row+1)*f.row, end) - start
+		if each == f.row {
+			rows = min((end-start)/f.row, rowsAtOnce)
+		}
+		for k := range rows {
+			of := values[kern.RowScalars*k:]
+			copy(of, f.values)
+			for i := range f.rows {
+				s := &f.rows[i]
+				of[s.scalar] = loadOne(s.buf, s.access.rowOffset(row+k))
+			}
+		}
+		f.run.Rows(f.m.Call(worker), f.bufs, values, nil, start, rows, each)
+		start += rows * each
 	}
 }
 

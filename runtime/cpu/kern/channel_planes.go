@@ -29,7 +29,7 @@ func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, bloc
 	cells := box{items: 1, rows: n.Channels, cols: 1, cell: work * n.Images * n.Space, task: taskCost + imageCost*n.Images}
 	d := m.divide(cells, m.pool.share())
 	t.blocks = d.Tasks
-	t.scalars = grow(t.scalars, rowScalars*n.Channels)
+	t.scalars = grow(t.scalars, RowScalars*n.Channels)
 	t.lanes = grow(t.lanes, 2*rowLanes*n.Channels)
 	t.moments = grow(t.moments, n.Channels)
 	m.runDivided(&cells, d, t)
@@ -55,12 +55,12 @@ func (t *channelTask) lane(s *planeSum, c int) int {
 func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, lanes []float64, c0, c1, i int) {
 	n, at := &t.n, t.start(i, c0)
 	if n.Space <= planeRow {
-		f.Rows(&w.call, bufs, t.scalars[rowScalars*c0:], lanes, at, c1-c0, n.Space)
+		f.Rows(&w.call, bufs, t.scalars[RowScalars*c0:], lanes, at, c1-c0, n.Space)
 		return
 	}
 	for c := c0; c < c1; c++ {
 		for lo := 0; lo < n.Space; lo += planeRow {
-			f.Rows(&w.call, bufs, t.scalars[rowScalars*c:], lanes[rowLanes*f.sums*(c-c0):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
+			f.Rows(&w.call, bufs, t.scalars[RowScalars*c:], lanes[rowLanes*f.sums*(c-c0):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (t *channelTask) total(s *planeSum, c, i int) (sum float64) {
 }
 
 // scalarsOf are the scalars of channel c.
-func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[rowScalars*c:][:rowScalars] }
+func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[RowScalars*c:][:RowScalars] }
 
 // normalizePlanes sums deviations and their squares from the mean of the previous images (for the first image, from its
 // own mean) and joins the moments (Chan, Golub, LeVeque 1979). If these means are far apart, the values are far from

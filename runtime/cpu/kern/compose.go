@@ -357,10 +357,10 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if f.checked() {
 		streams++
 	}
-	if f.checked() && slices.Contains(f.Loads, Random) { // passes make no words
+	if slices.Contains(f.Loads, Random) && (f.checked() || f.Rows) { // passes make no words
 		return nil
 	}
-	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > rowScalars) {
+	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > RowScalars) {
 		return nil
 	}
 	own := *f

@@ -66,7 +66,7 @@ func benchmarkComposed(b *testing.B, p *Path, f *Formula) {
 	scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
 	c, run := &Call{}, func(c *Call) { k.Run(c, bufs, scalars, 0, n, false) }
 	if f.Rows {
-		scalars = slices.Repeat(scalars[:rowScalars], n/row)
+		scalars = slices.Repeat(scalars[:RowScalars], n/row)
 		sums := make([]float64, rowLanes*max(1, k.sums)*n/row)
 		run = func(c *Call) { k.Rows(c, bufs, scalars, sums, 0, n/row, row) }
 	}

@@ -37,7 +37,7 @@ func (c *composer) rows(e *vectors, elements func() bool, out *machineCode) bool
 	for i := range c.f.Sums {
 		e.fold(i)
 	}
-	out.Add(scalarReg, 4*rowScalars)
+	out.Add(scalarReg, 4*RowScalars)
 	for range c.f.Sums {
 		out.Add(sumsReg, 8*rowLanes)
 	}

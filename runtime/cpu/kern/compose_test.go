@@ -122,13 +122,13 @@ func TestRandomRows(t *testing.T) {
 			if f.checked() { // these have no kernels of rows
 				continue
 			}
-			f.Rows, f.Loads, f.Scalars = true, f.Loads[:min(3, len(f.Loads))], min(f.Scalars, rowScalars)
+			f.Rows, f.Loads, f.Scalars = true, f.Loads[:min(3, len(f.Loads))], min(f.Scalars, RowScalars)
 			clip := func(o *Operand) {
 				switch {
 				case o.Kind == Loaded:
 					o.N %= len(f.Loads)
 				case o.Kind == Scalar:
-					o.N %= rowScalars
+					o.N %= RowScalars
 				}
 			}
 			for i := range f.Code {

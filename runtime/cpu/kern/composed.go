@@ -50,6 +50,10 @@ func (k *composed) room(c *Call) *float32 {
 
 // byRow computes rows of n elements, whole vectors, from the addresses of c on, as many in a call as end in time.
 func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32, sums []float64, ofRow int) {
+	if n > k.most && ofRow == 0 { // only a sum may take longer
+		k.byPart(rows, n, c, types, u)
+		return
+	}
 	for {
 		now := min(rows, max(1, k.most/n))
 		k.call(k.entry, n, c, u, now, unsafe.SliceData(sums))
@@ -57,8 +61,20 @@ func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32, sums []
 			return
 		}
 		c.advance(types, now*n)
-		u = (*float32)(unsafe.Add(unsafe.Pointer(u), 4*rowScalars*now))
+		u = (*float32)(unsafe.Add(unsafe.Pointer(u), 4*RowScalars*now))
 		sums = sums[ofRow*now:]
+	}
+}
+
+// byPart computes rows of more elements than a call takes.
+func (k *composed) byPart(rows, n int, c *Call, types []Type, u *float32) {
+	step := 0 // to the elements of the next call; addresses never leave the operands
+	for row := range rows {
+		for left := n; left > 0; left -= step {
+			c.advance(types, step)
+			step = min(left, k.most)
+			k.call(k.entry, step, c, after(u, RowScalars*row), 1, nil)
+		}
 	}
 }
 

@@ -85,12 +85,12 @@ func (f *Fused) draw(c *Call, bufs []Buf, at, n int, u *float32) (int, int) {
 
 // The number of scalars of a row, and of float64 partial sums of a row for each sum of the formula.
 const (
-	rowScalars = 8
+	RowScalars = 8
 	rowLanes   = 8
 )
 
 // Rows computes consecutive rows of n elements, whole vectors, from element at on, with a kernel that processes rows.
-// Each row has its own rowScalars scalars, and for each sum of the formula, in the formula's order, rowLanes partial
+// Each row has its own RowScalars scalars, and for each sum of the formula, in the formula's order, rowLanes partial
 // sums to which the row's are added.
 func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, sums []float64, at, rows, n int) {
 	c.from(bufs, at)

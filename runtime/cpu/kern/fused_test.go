@@ -120,14 +120,14 @@ func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 			b := d.buf(typ, rows*n)
 			bufs, want = append(bufs, b), append(want, Buf{typ, slices.Clone(b.Data)})
 		}
-		scalars, sums := d.buf(F32, rows*rowScalars).f32(), make([]float64, rows*rowLanes*max(1, f.sums))
+		scalars, sums := d.buf(F32, rows*RowScalars).f32(), make([]float64, rows*rowLanes*max(1, f.sums))
 		f.Rows(&Call{}, bufs, scalars, sums, 0, rows, n)
 		for r := range rows {
 			var row []Buf
 			for _, b := range want {
 				row = append(row, Buf{b.Type, b.From(r * n).Data[:n*b.Type.Size()]})
 			}
-			for i, x := range stepwise(p, text, row, scalars[r*rowScalars:], n) {
+			for i, x := range stepwise(p, text, row, scalars[r*RowScalars:], n) {
 				if got, want := sums[(r*f.sums+i)*rowLanes:][:rowLanes], sumsOf(x, p.lanes); !slices.EqualFunc(got, want, func(a, b float64) bool { return a == b || a != a && b != b }) {
 					t.Errorf("%s: sum %d of row %d of %d is %g, want %g\n%s", p.Name(), i, r, n, got, want, text)
 				}
