@@ -9,7 +9,7 @@ import (
 )
 
 // partial is a composed kernel for the part of a cluster that has bodies. It runs on each block, after
-// the instructions that have none: loads that are not dense, random words, integers, powers.
+// the instructions that have none: loads that are not dense, integers, random words of which not only low bits are read.
 type partial struct {
 	code    kern.Formula
 	run     *kern.Fused
@@ -101,10 +101,12 @@ func (c *clusterCompiler) choose(p *partial) (count int) {
 			}
 		}
 	}
+	random := 0
 	for _, w := range p.masked {
 		r := code[w].A
-		if code[r].Op == ir.PPhilox && readers[r] == 0 && !c.checked(p) && !slices.Contains(p.masked, r) {
+		if code[r].Op == ir.PPhilox && readers[r] == 0 && !c.checked(p) && random < kern.MostRandom && !slices.Contains(p.masked, r) {
 			p.masked = append(p.masked, r)
+			random++
 		}
 	}
 	return count

@@ -357,7 +357,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if f.checked() {
 		streams++
 	}
-	if slices.Contains(f.Loads, Random) && (f.checked() || f.Rows) { // passes make no words
+	if n := f.draws(); n > MostRandom || n > 0 && (f.checked() || f.Rows) { // passes make no words
 		return nil
 	}
 	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > RowScalars) {
@@ -378,7 +378,7 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !ok {
 		return nil
 	}
-	k := &composed{spills: spills, generates: c.generators > 0, most: perCall(seq, p.lanes, l.unroll, mostElements)}
+	k := &composed{set: c.set, spills: spills, generates: c.generators > 0, most: perCall(seq, p.lanes, l.unroll, mostElements)}
 	streamed := len(out.Bytes())
 	k.rounds = c.stream(seq, &out)
 	head := c.constants()
@@ -448,8 +448,18 @@ const (
 // streams reports whether f gets code with streaming stores. Bools have none.
 func (f *Formula) streams() bool {
 	return !f.Rows && len(f.Code) <= streamedOps && !(len(f.Code) == 1 && f.Code[0].Name == unstreamed) &&
-		!f.checked() && !slices.Contains(f.Loads, Random) &&
+		!f.checked() && f.draws() == 0 &&
 		!slices.ContainsFunc(f.Results, func(r FormulaResult) bool { return r.Type == Bools })
+}
+
+// draws is the number of operands that are random words.
+func (f *Formula) draws() (n int) {
+	for _, t := range f.Loads {
+		if t == Random {
+			n++
+		}
+	}
+	return n
 }
 
 // checked reports whether f has a primitive whose body does not cover all operands.

@@ -19,11 +19,14 @@ type loop struct {
 // with more instructions than the processor looks ahead wait for each other, so that several in turn are faster even if they
 // spill. It fails if masks do not suffice.
 func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
-	single := len(c.merged(seq, 1))
+	single, most := len(c.merged(seq, 1)), mostMerged
+	if c.generators > 0 {
+		most = mostRandom
+	}
 	joins := c.joins()
 	for i, n := range sizes {
 		last := i == len(sizes)-1
-		if !last && (n%2 == 1 && joins || n*single > mostMerged || n > 4 && single < longBody || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
+		if !last && (n%2 == 1 && joins || n*single > most || n > 4 && single < longBody || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
 			continue
 		}
 		try := newVectors(c, seq, n, nil)
@@ -100,8 +103,10 @@ func (c *composer) elements(loops []*vectors, out *machineCode) bool {
 }
 
 const (
-	// mostMerged is the most instructions of an iteration that computes several vectors.
+	// mostMerged is the most instructions of an iteration that computes several vectors, mostRandom that of one that makes
+	// random words.
 	mostMerged = 800
+	mostRandom = 1000
 	// longBody is the fewest instructions of a vector of which an iteration computes more than four.
 	longBody = 12
 	// fewStreams is the most operands and results of which an iteration reads and writes four vectors.
@@ -237,7 +242,7 @@ func (e *vectors) one(i int) bool {
 	case o.at > 0:
 		in.Mem = e.address(o.at-1, o.off)
 	case o.generator > 0:
-		in.Mem = e.state(generatorBytes * (o.generator - 1))
+		in.Mem = e.state(set.generatorBytes() * (o.generator - 1))
 	case o.b < none && !e.isHeld(o.b) && set.direct(o.op, e.c.pool[-2-o.b].kind):
 		in.Mem = e.direct(o.b)
 	case o.b != none:

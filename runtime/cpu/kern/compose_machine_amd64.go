@@ -139,5 +139,5 @@ func (e *vectors) reload(x int, r x86.Reg) {
 func (e *vectors) state(at int) *x86.Mem { return &x86.Mem{Base: spillReg, Disp: int32(at)} }
 
 func (e *vectors) slotOf(x int) *x86.Mem {
-	return e.state(generatorsBytes + 4*e.c.set.lanes*e.slot[x])
+	return e.state(e.c.set.generatorsBytes() + 4*e.c.set.lanes*e.slot[x])
 }

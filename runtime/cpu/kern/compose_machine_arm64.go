@@ -51,19 +51,17 @@ func (e *vectors) emit(i a64.Inst) {
 // direct is nil: no instruction but loads has an operand in memory.
 func (e *vectors) direct(int) *a64.Mem { return nil }
 
-// broadcast loads number x of the pool into r. Constants stand in memory once for each lane.
+// broadcast loads number x of the pool into r. Others than scalars stand in memory once for each lane.
 func (e *vectors) broadcast(x int, r a64.Reg) {
-	p := e.c.pool[-2-x]
-	if p.kind == constant {
+	switch p := e.c.pool[-2-x]; p.kind {
+	case constant:
 		e.emit(a64.Inst{Op: a64.LDRQ, Dst: r, Mem: &a64.Mem{Base: constReg, Disp: int32(e.c.set.numberBytes() * (-2 - x))}})
-		return
+	case drawn:
+		e.emit(a64.Inst{Op: a64.LDRQ, Dst: r, Mem: e.state(int(p.n))})
+	default:
+		e.emit(a64.Inst{Op: a64.LDRS, Dst: r, Mem: &a64.Mem{Base: scalarReg, Disp: int32(4 * p.n)}})
+		e.emit(a64.Inst{Op: a64.DUP, Dst: r, A: r})
 	}
-	from := &a64.Mem{Base: scalarReg, Disp: int32(4 * p.n)}
-	if p.kind == drawn {
-		from = e.state(int(p.n))
-	}
-	e.emit(a64.Inst{Op: a64.LDRS, Dst: r, Mem: from})
-	e.emit(a64.Inst{Op: a64.DUP, Dst: r, A: r})
 }
 
 // orSigns sets the signs of the lanes that either of two vectors has set.
@@ -95,7 +93,7 @@ func (e *vectors) reload(x int, r a64.Reg) { e.emit(a64.Inst{Op: a64.LDRQ, Dst: 
 func (e *vectors) state(at int) *a64.Mem { return &a64.Mem{Base: spillReg, Disp: int32(at)} }
 
 func (e *vectors) slotOf(x int) *a64.Mem {
-	return e.state(generatorsBytes + 16*e.slot[x])
+	return e.state(e.c.set.generatorsBytes() + 16*e.slot[x])
 }
 
 // stream returns 0: there is no code with stores past the caches.

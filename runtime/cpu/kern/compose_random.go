@@ -26,14 +26,18 @@ type wordOp struct {
 }
 
 // A generator's state, in the memory of a Call: the counters, in 64-bit lanes, then what is the same for all elements, in the
-// order in which random reads it.
+// order in which random reads it, and like numbers of the pool.
 const (
-	counterBytes   = 64
-	fixedWords     = 5 + 2*(philox.Rounds-3)
-	generatorBytes = (counterBytes + 4*fixedWords + 63) / 64 * 64
-
-	generatorsBytes = maxOperands * generatorBytes // of all that a kernel may have
+	counterBytes = 64
+	fixedWords   = 5 + 2*(philox.Rounds-3)
 )
+
+func (s *instructionSet) generatorBytes() int {
+	return roundUp(counterBytes+fixedWords*s.numberBytes(), 64)
+}
+
+// generatorsBytes is the memory for all generators that a kernel may have.
+func (s *instructionSet) generatorsBytes() int { return MostRandom * s.generatorBytes() }
 
 // random is the words of generator g: a vector of counters gives two of words. Those lanes of 128 bits that have even
 // numbers of 64 bits belong to the first. Of the first two rounds, what depends on the counter.
@@ -44,7 +48,7 @@ func (c *composer) random(g int) int {
 	next := 0
 	fixed := func() int {
 		next++
-		return c.inPool(pooled{drawn, uint32(generatorBytes*g + counterBytes + 4*(next-1))})
+		return c.inPool(pooled{drawn, uint32(c.set.generatorBytes()*g + counterBytes + c.set.numberBytes()*(next-1))})
 	}
 	w := &c.set.words
 	n3 := c.times(counter, philox.Mul0)
@@ -140,10 +144,11 @@ func (f *Fused) seek(c *Call, at int) (skip int) {
 	for g := range f.generators {
 		from := &c.draws[g]
 		element := from.start + uint64(at)
-		state := unsafe.Slice((*byte)(unsafe.Pointer(states)), generatorsBytes)[g*generatorBytes:][:generatorBytes]
+		set := f.composed.set
+		state := unsafe.Slice((*byte)(unsafe.Pointer(states)), set.generatorsBytes())[g*set.generatorBytes():]
 		countFrom(state, uint32(element/4)+from.draw.First, f.lanes/4)
 		if !from.known || from.state != from.draw {
-			fixWords(state[counterBytes:], &from.draw)
+			set.fixWords(state[counterBytes:], &from.draw)
 			from.state, from.known = from.draw, true
 		}
 		skip = int(element % 4)
@@ -162,7 +167,7 @@ func countFrom(to []byte, first uint32, counters int) {
 }
 
 // fixWords writes what is the same for all elements.
-func fixWords(to []byte, d *philox.Draw) {
+func (s *instructionSet) fixWords(to []byte, d *philox.Draw) {
 	key := func(round, half int) uint32 { return d.Key(round)[half] }
 	product := func(a, b uint32) (low, high uint32) {
 		p := uint64(a) * uint64(b)
@@ -172,8 +177,10 @@ func fixWords(to []byte, d *philox.Draw) {
 	n0 := high ^ d.Site ^ key(0, 0)
 	n3, high := product(philox.Mul0, n0)
 	put := func(w uint32) {
-		binary.LittleEndian.PutUint32(to, w)
-		to = to[4:]
+		for range s.numberBytes() / 4 {
+			binary.LittleEndian.PutUint32(to, w)
+			to = to[4:]
+		}
 	}
 	for _, w := range []uint32{d.Attempt ^ key(0, 1), n1 ^ key(1, 0), high ^ key(1, 1), key(2, 0), n3 ^ key(2, 1)} {
 		put(w)

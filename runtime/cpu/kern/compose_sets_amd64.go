@@ -155,7 +155,7 @@ func (s *instructionSet) inMask(o x86.Op) bool { return !s.vex && o.ToMask() }
 
 // direct reports whether o may read a number of the pool as operand B from memory.
 func (s *instructionSet) direct(o x86.Op, k poolKind) bool {
-	return o.Spreads() && (!s.vex || k == constant)
+	return o.Spreads() && (!s.vex || k == constant || k == drawn)
 }
 
 // divides reports whether o occupies the divider.

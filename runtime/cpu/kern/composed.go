@@ -10,6 +10,7 @@ import (
 // composed is a kernel that Path.Compose has assembled.
 type composed struct {
 	code      *code
+	set       *instructionSet
 	entry     int  // the constants end and the code begins here
 	spills    int  // vectors
 	generates bool // it makes random words
@@ -45,7 +46,7 @@ func (k *composed) room(c *Call) *float32 {
 	if k.spills == 0 && !k.generates {
 		return nil
 	}
-	return unsafe.SliceData(c.spill.get(generatorsBytes/4 + 16*k.spills))
+	return unsafe.SliceData(c.spill.get(k.set.generatorsBytes()/4 + 16*k.spills))
 }
 
 // byRow computes rows of n elements, whole vectors, from the addresses of c on, as many in a call as end in time.

@@ -5,6 +5,9 @@ import "unsafe"
 // maxOperands is the largest number of operands and results of a formula.
 const maxOperands = 20
 
+// MostRandom is the largest number of Random operands.
+const MostRandom = 4
+
 // Fused is a kernel for a whole elementwise formula: it reads every operand once, writes every result once, and stores
 // no intermediate values. Its results equal those of the vector primitives, applied one after the other, bit for bit.
 type Fused struct {
@@ -27,10 +30,10 @@ type Call struct {
 	args [maxOperands]*byte
 	rest [maxOperands][64]float32 // the last, partial vector of each
 
-	spill floats                 // the states of generators, and what a composed kernel has no registers for
-	state *float32               // the spill memory in which draws are known
-	draws [maxOperands]drawnFrom // of the Random operands
-	rare  rare                   // what passes that complete a composed kernel need
+	spill floats                // the states of generators, and what a composed kernel has no registers for
+	state *float32              // the spill memory in which draws are known
+	draws [MostRandom]drawnFrom // of the Random operands
+	rare  rare                  // what passes that complete a composed kernel need
 }
 
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time, at streamPlaces positions. Tasks may
