@@ -435,14 +435,10 @@ func perCall(seq []lane, lanes, unroll, most int) int {
 }
 
 // A formula of up to streamedOps primitives, other than unstreamed alone, gets code with streaming (non-temporal) stores: it
-// computes too little to hide the latency of memory. The code reads each operand at streamPlaces positions in turn,
-// streamVisit elements at each. The processor prefetches at each position, so one core reads up to half as much again.
-// Prefetch instructions were slower, and so were eight positions.
+// computes too little to hide the latency of memory.
 const (
-	streamedOps  = 2
-	unstreamed   = "tanh"
-	streamPlaces = 4
-	streamVisit  = 128
+	streamedOps = 2
+	unstreamed  = "tanh"
 )
 
 // streams reports whether f gets code with streaming stores. Bools have none.
