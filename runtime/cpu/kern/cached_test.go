@@ -93,7 +93,7 @@ func cachedRows(t *testing.T, m *Machine, d dice, a *Attention, want Buf, q, n i
 	rows := func(to Buf, ld int, from *View, heads, width, at, n int) {
 		for i := range heads * n {
 			h, r := i/n, i%n
-			copy(to.From((h*ld + r) * width).Data, from.mat(0, h, at+r).Data[:width*to.Type.Size()])
+			copy(to.From((h*ld+r)*width).Data, from.mat(0, h, at+r).Data[:width*to.Type.Size()])
 		}
 	}
 	rows(c.Q, n, &a.Q, a.Heads, a.D, q, n)

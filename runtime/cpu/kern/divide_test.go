@@ -203,3 +203,29 @@ func TestDividedImages(t *testing.T) {
 		}
 	}
 }
+
+// Gradients of a norm's weights have the same bits whether one worker adds up their parts or several do.
+func TestDividedFold(t *testing.T) {
+	for _, p := range Paths() {
+		one, many, folded := New(p, 1), New(p, 24), 0
+		for _, rows := range []int{1, 2, 100, 3000} {
+			const cols = 2500
+			d := newDice(24)
+			x, dy, stats := d.buf(F32, rows*cols), d.buf(F32, rows*cols), d.buf(F32, rows).f32()
+			run := func(m *Machine) string {
+				n := Norm{Rows: rows, Cols: cols, X: x, Gamma: x, DY: dy, DX: zeros(F32, rows*cols), DGamma: zeros(F32, cols), DBeta: zeros(F32, cols), Rstd: stats, Mean: stats}
+				m.NormGrad(&n)
+				return string(n.DX.Data) + string(n.DGamma.Data) + string(n.DBeta.Data)
+			}
+			if run(one) != run(many) {
+				t.Errorf("%s: gradients of a norm of %d rows depend on the workers", p.Name(), rows)
+			}
+			folded += flag(many.fold.part.Workers > 1)
+		}
+		if folded == 0 {
+			t.Errorf("%s: no parts were added up by several workers", p.Name())
+		}
+		one.Close()
+		many.Close()
+	}
+}

@@ -22,6 +22,7 @@ type Machine struct {
 	attn        attnTask
 	cached      cachedTask
 	row         rowTask
+	fold        foldTask
 	postOpRun   postOpTask
 	winoRun     winoTask
 	winoGradRun winoGrad

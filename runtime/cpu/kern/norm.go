@@ -49,13 +49,44 @@ func (m *Machine) foldParts(x []float32, n, cols int) []float32 {
 	if n == 0 {
 		clear(x[:cols])
 	}
-	for n > 1 {
-		h := ceilDiv(n, 2)
-		second := x[h*cols : n*cols]
-		m.Binary(Add, x[:len(second)], x[:len(second)], second)
-		n = h
+	if n > 1 {
+		t := &m.fold
+		*t = foldTask{m: m, x: x, n: n, cols: cols}
+		b := box{items: 1, rows: ceilDiv(cols, foldUnit), cols: 1, cell: n * foldUnit * foldCost, task: taskCost}
+		t.part = m.divide(b, m.pool.share())
+		m.runDivided(&b, t.part, t)
 	}
 	return x[:cols]
+}
+
+// foldUnit is the number of columns of a unit of foldParts, foldCost what an addition costs.
+const (
+	foldUnit = 64
+	foldCost = 4
+)
+
+// foldTask adds up columns of vectors.
+type foldTask struct {
+	m       *Machine
+	x       []float32
+	n, cols int
+	part    Division
+}
+
+func (t *foldTask) Run(_, i int) {
+	units := ceilDiv(t.cols, foldUnit)
+	c0, c1 := bound(i, t.part.rows, units)*foldUnit, min(bound(i+1, t.part.rows, units)*foldUnit, t.cols)
+	for n := t.n; n > 1; n = ceilDiv(n, 2) {
+		h := ceilDiv(n, 2)
+		if c1-c0 == t.cols {
+			t.m.Binary(Add, t.x[:(n-h)*t.cols], t.x, t.x[h*t.cols:])
+			continue
+		}
+		for r := range n - h {
+			sum := t.x[r*t.cols+c0 : r*t.cols+c1]
+			t.m.Binary(Add, sum, sum, t.x[(h+r)*t.cols+c0:])
+		}
+	}
 }
 
 func grow[T any](s []T, n int) []T {
