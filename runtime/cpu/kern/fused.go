@@ -73,9 +73,26 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming
 	if whole > 0 {
 		f.composed.run(whole, c, f.types, u)
 	}
-	if whole < n {
+	switch {
+	case whole == n:
+	case whole > 0 && f.apart(bufs):
+		c.from(bufs, at+n-f.lanes)
+		f.composed.run(f.lanes, c, f.types, u)
+	default:
 		f.last(c, bufs, at+whole, n-whole, 0, u)
 	}
+}
+
+// apart reports whether no result is an operand's memory and nothing is drawn, so that elements may be computed twice.
+func (f *Fused) apart(bufs []Buf) bool {
+	for i := f.loads; i < len(f.types); i++ {
+		for k := range f.loads {
+			if unsafe.SliceData(bufs[i].Data) == unsafe.SliceData(bufs[k].Data) {
+				return false
+			}
+		}
+	}
+	return f.generators == 0
 }
 
 // draw has the generators make the words from element at on, and computes the elements before one that begins a counter. It
