@@ -180,8 +180,8 @@ func (m *Machine) runDivided(b *box, d Division, t Task) {
 
 // divide is box.divide, or what that has returned before.
 func (m *Machine) divide(b box, workers int) Division {
-	if workers == 1 {
-		return b.alone()
+	if d := b.alone(); workers == 1 || d.Time <= startCost(2) {
+		return d
 	}
 	key := boxOf{b, workers}
 	if d, ok := m.divided[key]; ok {
