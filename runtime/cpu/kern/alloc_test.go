@@ -25,6 +25,11 @@ func TestNoAllocations(t *testing.T) {
 	}
 	norm := &Norm{Rows: 90, Cols: 100, Eps: 1e-5, X: x, Y: y, Gamma: d.buf(F16, 100), Mean: make([]float32, 90), Rstd: make([]float32, 90),
 		DY: dy, DX: y, DGamma: zeros(F32, 100)}
+	channels := make([]ChannelNorm, 4)
+	for i := range channels {
+		channels[i] = ChannelNorm{Images: 3, Channels: 6, Space: 500, ChannelsLast: i%2 > 0, Groups: i / 2 * 3, Eps: 1e-5, X: x, Y: y, Gamma: d.buf(F16, 6),
+			Mean: make([]float32, 9), Var: make([]float32, 9), Rstd: make([]float32, 9), DY: dy, DX: y, DGamma: zeros(F32, 6)}
+	}
 	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: ints32(index), Ignore: -1, Weights: make([]float32, 100), Smoothing: 0.1}
 	pool := Pool2{Planes: 3, H: 32, W: 32, Walk: new(Windows2)}
 	image, pooled, grown := d.buf(F32, 3*32*32), zeros(F32, 3*16*16), zeros(F32, 3*32*32)
@@ -43,7 +48,13 @@ func TestNoAllocations(t *testing.T) {
 		"attention": func(m *Machine) { m.Attention(attn); m.AttentionGrad(attn) },
 		"softmax":   func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
 		"norm":      func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
-		"loss":      func(m *Machine) { m.CrossEntropy(loss) },
+		"channel norms": func(m *Machine) {
+			for i := range channels {
+				m.ChannelNorm(&channels[i])
+				m.ChannelNormGrad(&channels[i])
+			}
+		},
+		"loss": func(m *Machine) { m.CrossEntropy(loss) },
 		"reduce": func(m *Machine) {
 			m.Reduce(ReduceSum, y, x, 90, 100, 1)
 			m.Reduce(ReduceMax, y, x, 1, 90, 100)

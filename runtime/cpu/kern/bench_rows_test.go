@@ -40,7 +40,7 @@ func BenchmarkRows(b *testing.B) {
 
 // BenchmarkChannelNorm are batch and group norms of ResNet's and U-Net's sizes and one of 64 MB, and their gradients.
 func BenchmarkChannelNorm(b *testing.B) {
-	shapes := []struct{ images, channels, space, groups int }{{32, 64, 1024, 0}, {32, 256, 64, 0}, {32, 512, 16, 0}, {4, 64, 1024, 8}, {16, 64, 16384, 0}}
+	shapes := []struct{ images, channels, space, groups int }{{32, 64, 1024, 0}, {32, 256, 64, 0}, {32, 512, 16, 0}, {4, 64, 1024, 8}, {16, 64, 16384, 0}, {32, 512, 49, 0}, {1, 256, 3136, 1}}
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
 		for _, s := range shapes {
 			for _, t := range []Type{F32, F16} {

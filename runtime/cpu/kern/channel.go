@@ -36,344 +36,249 @@ func (n *ChannelNorm) Stats() int {
 	return n.Images * n.Groups
 }
 
-// runsChannelsLast reports whether channels are last, there are several, and there are elements.
-func (n *ChannelNorm) runsChannelsLast() bool {
-	return n.ChannelsLast && n.Channels > 1 && n.Images*n.Space > 0
-}
+// runsChannelsLast reports whether channels are last and there are several.
+func (n *ChannelNorm) runsChannelsLast() bool { return n.ChannelsLast && n.Channels > 1 }
 
-// gradientWork is the work of a gradient for each element, see Machine.run.
-const gradientWork = 16
+// The work of the steps of a norm for each element, see box.
+const (
+	momentsWork  = 4
+	applyWork    = 4
+	productsWork = 8
+	slopeWork    = 8
+	joinWork     = 1 << 8  // for each piece of a channel
+	unitWork     = 1 << 11 // for each piece beside its elements
+)
 
-// channelBlock is the number of elements that the vector kernels process at a time; they stay in the first-level cache.
-const channelBlock = 1024
+// channelPiece is the largest number of elements of a channel that are summed in float32: a multiple of 64.
+const channelPiece = 1024
 
-// channelTask is a norm over channels in progress; each statistic is a task.
-type channelTask struct {
+// channelStats are the sums of a norm over channels in progress, and what follows from them. The elements of a channel that share a
+// statistic are summed in pieces, each as Path.Sum does, and their sums are joined in float64, in order. The pieces depend on
+// the numbers of images and elements that are summed alone, so that a channel has the same bits whatever stands beside it, and in
+// both layouts.
+type channelStats struct {
 	m      *Machine
 	n      ChannelNorm
-	do     func(t *channelTask, w *worker, stat int)
-	pieces []piece // of one channel of the images that share statistics
-	whole  *Fused  // the last operations of apply or gradient as one kernel; nil if there is none
-	terms  *Fused  // the first operations of gradient as one kernel; nil if there is none
-	bufs   []Buf   // operands and results of whole
-	fused  map[normFormula]*Fused
-	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
-
-	blocks             int       // blocks of channels, a task each, if planes are processed image by image
-	firstRows, sumRows planeSum  // of the first image, and of all images
-	scalars            []float32 // their scalars, by channel
-	lanes              []float64 // their sums, likewise
-	moments            []planeMoments
+	sets   int                               // images that have statistics of their own, or one for all
+	shared int                               // channels that share a statistic
+	pieces []piece                           // of a channel of a set
+	sums   []float64                         // by set, piece and channel: two sums, those of all channels apart; see sumsOf
+	slopes [2][]float32                      // by statistic, see joinProducts
+	join   func(s *channelStats, lo, hi int) // what Run does for a part of all statistics, or of all channels
+	part   Parts
 }
 
-// piece is a block: cols elements of each of rows consecutive images.
-type piece struct{ at, rows, cols int }
+// piece is cols elements from element from on of each of rows consecutive images.
+type piece struct{ image, from, rows, cols int }
+
+func (p *piece) count() int { return p.rows * p.cols }
+
+// begin prepares the sums of n.
+func (s *channelStats) begin(m *Machine, n *ChannelNorm) {
+	s.m, s.n, s.sets, s.shared = m, *n, 1, 1
+	images := n.Images
+	if n.Groups > 0 {
+		s.sets, s.shared, images = n.Images, n.Channels/n.Groups, 1
+	}
+	s.cut(images)
+	s.sums = grow(s.sums, 2*s.sets*max(1, len(s.pieces))*n.Channels)
+	for i := range s.slopes {
+		s.slopes[i] = grow(s.slopes[i], n.Stats())
+	}
+}
+
+// cut lists the pieces of a channel: planes of several images, or parts of a plane, about as large as each other.
+func (s *channelStats) cut(images int) {
+	n := &s.n
+	s.pieces = s.pieces[:0]
+	if n.Space == 0 {
+		return
+	}
+	rows, cols := 1, n.Space
+	if n.Space > channelPiece {
+		cols = roundUp(even(n.Space, channelPiece), lanes)
+	} else {
+		rows = even(images, channelPiece/n.Space)
+	}
+	for i := 0; i < images; i += rows {
+		for lo := 0; lo < n.Space; lo += cols {
+			s.pieces = append(s.pieces, piece{i, lo, min(rows, images-i), min(cols, n.Space-lo)})
+		}
+	}
+}
+
+// even is the size of the largest of as few equal parts of n as have at most so many each.
+func even(n, most int) int { return ceilDiv(n, max(1, ceilDiv(n, most))) }
+
+// largest is the number of elements of the largest piece.
+func (s *channelStats) largest() int {
+	if len(s.pieces) == 0 {
+		return 0
+	}
+	return s.pieces[0].count()
+}
+
+// sumsOf are the two sums of all channels of a piece of a set.
+func (s *channelStats) sumsOf(set, piece int) (a, b []float64) {
+	c := s.n.Channels
+	at := 2 * c * (set*max(1, len(s.pieces)) + piece)
+	return s.sums[at:][:c], s.sums[at+c:][:c]
+}
+
+// record stores the sums of a channel of a piece.
+func (s *channelStats) record(set, piece, c int, a, b float64) {
+	at := 2*s.n.Channels*(set*max(1, len(s.pieces))+piece) + c
+	s.sums[at], s.sums[at+s.n.Channels] = a, b
+}
+
+// recorded are the sums of a channel of a piece.
+func (s *channelStats) recorded(set, piece, c int) (a, b float64) {
+	at := 2*s.n.Channels*(set*max(1, len(s.pieces))+piece) + c
+	return s.sums[at], s.sums[at+s.n.Channels]
+}
+
+// stat is the statistic of a channel of a set.
+func (s *channelStats) stat(set, c int) int {
+	if s.n.Groups == 0 {
+		return c
+	}
+	return set*s.n.Groups + c/s.shared
+}
+
+// share is the set of a statistic and its channels [c0,c1).
+func (s *channelStats) share(stat int) (set, c0, c1 int) {
+	if s.n.Groups == 0 {
+		return 0, stat, stat + 1
+	}
+	c0 = stat % s.n.Groups * s.shared
+	return stat / s.n.Groups, c0, c0 + s.shared
+}
+
+// each runs join over n statistics or channels, which take so much work each.
+func (s *channelStats) each(work, n int, join func(*channelStats, int, int)) {
+	if n > 0 {
+		s.join, s.part = join, s.m.Divide(work*n, n, 0)
+		s.m.RunParts(&s.part, s)
+	}
+}
+
+func (s *channelStats) Run(_, task int) {
+	lo, hi := s.part.Of(task)
+	s.join(s, lo, hi)
+}
+
+// joinedWork is the work of joining the sums of a statistic.
+func (s *channelStats) joinedWork() int { return joinWork * s.shared * max(1, len(s.pieces)) }
+
+// statistics joins the sums and squared deviations of pieces (Chan, Golub, LeVeque 1979).
+func (s *channelStats) statistics(lo, hi int) {
+	n := &s.n
+	for stat := lo; stat < hi; stat++ {
+		set, c0, c1 := s.share(stat)
+		var count, sum, sq float64
+		for c := c0; c < c1; c++ {
+			for i := range s.pieces {
+				k := float64(s.pieces[i].count())
+				here, own := s.recorded(set, i, c)
+				if count > 0 { // the difference of the means, squared, times count*k/(count+k)
+					between := here*count - sum*k
+					own += between * between / (count * k * (count + k))
+				}
+				sum, sq, count = sum+here, sq+own, count+k
+			}
+		}
+		n.Mean[stat], n.Var[stat] = float32(sum/count), float32(max(sq/count, 0))
+	}
+	s.deviations(lo, hi)
+}
+
+// deviations computes Rstd from Var.
+func (s *channelStats) deviations(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		s.n.Rstd[i] = float32(1 / math.Sqrt(float64(s.n.Var[i])+s.n.Eps))
+	}
+}
+
+// joinProducts joins the sums of dy and of dy*(x-mean) into the slopes that DX is computed with, see gradient. The sums over all pieces
+// take the place of those of the first.
+func (s *channelStats) joinProducts(lo, hi int) {
+	n := &s.n
+	for stat := lo; stat < hi; stat++ {
+		set, c0, c1 := s.share(stat)
+		rstd, count := n.Rstd[stat], 0
+		var g, gx float64
+		for c := c0; c < c1; c++ {
+			var sum, dot float64
+			for i := range s.pieces {
+				dy, product := s.recorded(set, i, c)
+				sum, dot = sum+dy, dot+product*float64(rstd)
+				count += s.pieces[i].count()
+			}
+			s.record(set, 0, c, sum, dot)
+			gamma := float64(orElse(n.Gamma, c, 1))
+			g, gx = g+gamma*sum, gx+gamma*dot
+		}
+		s.slopes[0][stat] = -rstd * rstd * float32(gx/float64(count))
+		s.slopes[1][stat] = -rstd * float32(g/float64(count))
+	}
+}
+
+// params computes the gradients of scale and bias of channels.
+func (s *channelStats) params(lo, hi int) {
+	n := &s.n
+	for c := lo; c < hi; c++ {
+		var sum, dot float64
+		for set := range s.sets {
+			a, b := s.recorded(set, 0, c)
+			sum, dot = sum+a, dot+b
+		}
+		if !n.DGamma.absent() {
+			n.DGamma.set(c, float32(dot))
+		}
+		if !n.DBeta.absent() {
+			n.DBeta.set(c, float32(sum))
+		}
+	}
+}
 
 // ChannelNorm computes Y, Mean, Var and Rstd.
 func (m *Machine) ChannelNorm(n *ChannelNorm) {
 	if n.runsChannelsLast() {
-		t := m.channelsLast(n)
-		t.each(8, (*lastTask).moments)
-		t.statistics()
-		t.apply()
+		t := m.channelsLast(n, false)
+		t.blocks(momentsWork, (*lastTask).moments)
+		t.each(t.joinedWork(), n.Stats(), (*channelStats).statistics)
+		t.rows(applyWork, (*lastTask).apply)
 		return
 	}
-	m.channels(n, (*channelTask).normalize, (*channelTask).normalizePlanes, 8)
+	m.channels(n, channelSteps{(*channelTask).moments, (*channelStats).statistics, (*channelTask).apply, momentsWork, applyWork}, (*channelTask).normalizePlanes)
 }
 
 // ChannelNormGiven computes Y from the given Mean and Var, and Rstd.
 func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
 	if n.runsChannelsLast() {
-		m.channelsLast(n).apply()
+		t := m.channelsLast(n, false)
+		t.each(joinWork, n.Stats(), (*channelStats).deviations)
+		t.rows(applyWork, (*lastTask).apply)
 		return
 	}
-	m.channels(n, (*channelTask).apply, (*channelTask).applyPlanes, 4)
+	m.channels(n, channelSteps{nil, (*channelStats).deviations, (*channelTask).apply, 0, applyWork}, (*channelTask).applyPlanes)
 }
 
-// ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd.
-func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
-	if n.runsChannelsLast() {
-		m.channelsLast(n).gradient()
-		return
-	}
-	t := &m.channel
-	parts := 1
-	if n.Groups > 0 {
-		parts = n.Images
-	}
-	if cap(t.sums) < 2*parts*n.Channels {
-		t.sums = make([]float64, 2*parts*n.Channels)
-	}
-	t.sums = t.sums[:2*parts*n.Channels]
-	clear(t.sums)
-	m.channels(n, (*channelTask).gradient, (*channelTask).gradientPlanes, gradientWork)
-	for i, d := range [2]Buf{n.DGamma, n.DBeta} {
-		for c := 0; c < n.Channels && !d.absent(); c++ {
-			sum := 0.0
-			for p := range parts {
-				sum += t.sums[(i*parts+p)*n.Channels+c]
-			}
-			d.set(c, float32(sum))
-		}
-	}
-}
-
-// channels calls do for each statistic, or byPlanes for blocks of channels.
-func (m *Machine) channels(n *ChannelNorm, do, byPlanes func(*channelTask, *worker, int), work int) {
-	t := &m.channel
-	t.m, t.n, t.do = m, *n, do
-	t.choose(work == gradientWork)
-	if t.cut(); t.takesPlanes() {
-		t.planesBy(work, byPlanes)
-		return
-	}
-	m.run(work*n.Images*n.Channels*n.Space, n.Stats(), t)
-}
-
-func (t *channelTask) Run(worker, stat int) { t.do(t, t.m.worker[worker], stat) }
-
-// cut lists the blocks of a channel.
-func (t *channelTask) cut() {
-	n := &t.n
-	images := n.Images
-	if n.Groups > 0 {
-		images = 1
-	}
-	t.pieces = t.pieces[:0]
-	for i := 0; i < images && n.Space > 0; {
-		rows := min(max(1, channelBlock/n.Space), images-i)
-		for lo := 0; lo < n.Space; lo += channelBlock {
-			t.pieces = append(t.pieces, piece{i*n.Channels*n.Space + lo*t.step(), rows, min(channelBlock, n.Space-lo)})
-		}
-		i += rows
-	}
-}
-
-// step is the distance between adjacent elements of a plane.
-func (t *channelTask) step() int {
-	if t.n.ChannelsLast {
-		return t.n.Channels
-	}
-	return 1
-}
-
-// share is the set of elements with a common statistic: channels [c0,c1) of one image, or of all images if there are no
-// groups.
-func (t *channelTask) share(stat int) (image, c0, c1 int) {
-	if t.n.Groups == 0 {
-		return 0, stat, stat + 1
-	}
-	per := t.n.Channels / t.n.Groups
-	c0 = stat % t.n.Groups * per
-	return stat / t.n.Groups, c0, c0 + per
-}
-
-// start is where channel c of an image begins.
-func (t *channelTask) start(image, c int) int {
-	n := &t.n
-	if n.ChannelsLast {
-		return image*n.Space*n.Channels + c
-	}
-	return (image*n.Channels + c) * n.Space
-}
-
-// inPlace is the block of b at offset at in memory, or nil if it must be gathered or widened.
-func (t *channelTask) inPlace(b Buf, at int, p piece) []float32 {
-	if b.Type != F32 || t.step() != 1 || p.rows > 1 && t.n.Channels > 1 {
-		return nil
-	}
-	return b.f32()[at+p.at:][:p.rows*p.cols]
-}
-
-// load returns the block of b as f32: in memory if possible, else copied to row slot.
-func (t *channelTask) load(w *worker, slot int, b Buf, at int, p piece) []float32 {
-	if x := t.inPlace(b, at, p); x != nil {
-		return x
-	}
-	x, image := w.row[slot].get(p.rows*p.cols), t.n.Channels*t.n.Space
-	b = b.From(at + p.at)
-	switch {
-	case t.step() > 1:
-		for i := range x {
-			x[i] = b.get(i/p.cols*image + i%p.cols*t.step())
-		}
-	case p.cols <= t.m.nr:
-		t.m.rows[b.Type](p.rows, p.cols, &x[0], p.cols, b.at(0), image)
-	default:
-		for r := range p.rows {
-			t.m.Load(x[r*p.cols:(r+1)*p.cols], b.From(r*image))
-		}
-	}
-	return x
-}
-
-// place is the memory in which the block of b is computed: its own, or row slot.
-func (t *channelTask) place(w *worker, slot int, b Buf, at int, p piece) []float32 {
-	if x := t.inPlace(b, at, p); x != nil {
-		return x
-	}
-	return w.row[slot].get(p.rows * p.cols)
-}
-
-// save stores a block that was not computed in place.
-func (t *channelTask) save(b Buf, at int, p piece, x []float32) {
-	if t.inPlace(b, at, p) == nil {
-		t.put(b, at, p, x)
-	}
-}
-
-// put stores a block.
-func (t *channelTask) put(b Buf, at int, p piece, x []float32) {
-	image := t.n.Channels * t.n.Space
-	b = b.From(at + p.at)
-	if t.step() > 1 {
-		for i, v := range x {
-			b.set(i/p.cols*image+i%p.cols*t.step(), v)
-		}
-		return
-	}
-	for r := range p.rows {
-		t.m.Store(b.From(r*image), x[r*p.cols:(r+1)*p.cols])
-	}
-}
-
-// normalize computes the moments of each block about its own mean and joins them (Chan, Golub, LeVeque 1979).
-func (t *channelTask) normalize(w *worker, stat int) {
-	n, p := &t.n, t.m.Path
-	image, c0, c1 := t.share(stat)
-	var count, sum, sq float64
-	for c := c0; c < c1; c++ {
-		at := t.start(image, c)
-		for _, b := range t.pieces {
-			x := t.load(w, 0, n.X, at, b)
-			k := float64(len(x))
-			here := float64(p.Sum(x))
-			own := here / k
-			off := own - float64(float32(own))
-			sq += float64(p.sumSqDev(x, float32(own))) - k*off*off
-			if count > 0 {
-				between := own - sum/count
-				sq += between * between * count * k / (count + k)
-			}
-			sum, count = sum+here, count+k
-		}
-	}
-	n.Mean[stat], n.Var[stat] = float32(sum/count), float32(max(sq/count, 0))
-	t.apply(w, stat)
-}
-
-func (t *channelTask) apply(w *worker, stat int) {
-	n := &t.n
-	image, c0, c1 := t.share(stat)
-	n.Rstd[stat] = float32(1 / math.Sqrt(float64(n.Var[stat])+n.Eps))
-	for c := c0; c < c1; c++ {
-		at := t.start(image, c)
-		factor, shift := n.Rstd[stat]*orElse(n.Gamma, c, 1), orElse(n.Beta, c, 0)
-		if t.whole != nil {
-			t.planes(w, at, n.Mean[stat], factor, shift, 0)
-			continue
-		}
-		t.applyPieces(w, at, n.Mean[stat], factor, shift)
-	}
-}
-
-// applyPieces does the work of planes block by block, if there is no kernel for it.
-func (t *channelTask) applyPieces(w *worker, at int, mean, factor, shift float32) {
-	n, p := &t.n, t.m.Path
-	for _, b := range t.pieces {
-		x, y := t.load(w, 0, n.X, at, b), t.place(w, 1, n.Y, at, b)
-		var residual []float32
-		if !n.Residual.absent() {
-			residual = t.load(w, 2, n.Residual, at, b)
-		}
-		tmp := w.row[3].get(len(x))
-		p.Axpb(tmp, x, 1, -mean)
-		if residual != nil {
-			p.Axpb(tmp, tmp, factor, shift)
-			p.Binary(Add, y, tmp, residual)
-		} else {
-			p.Axpb(y, tmp, factor, shift)
-		}
-		if n.Relu {
-			p.Unary(Relu, y, y)
-		}
-		t.save(n.Y, at, b, y)
-		if !n.Copy.absent() {
-			t.put(n.Copy, at, b, y)
-		}
-	}
-}
-
-// slope is a block of DY, with zeros where Sign is not above zero.
-func (t *channelTask) slope(w *worker, at int, p piece) []float32 {
-	dy := t.load(w, 1, t.n.DY, at, p)
-	if t.n.Sign.absent() {
-		return dy
-	}
-	sign, masked := t.load(w, 3, t.n.Sign, at, p), w.row[1].get(len(dy))
-	t.m.Binary(ReluGrad, masked, sign, dy)
-	return masked
-}
-
-// products are a block's dy, and its dy*(x-mean).
-func (t *channelTask) products(w *worker, at int, b piece, mean float32) (dy, product []float32) {
-	if t.terms != nil {
-		return t.termsOf(w, at, b, mean)
-	}
-	x := t.load(w, 0, t.n.X, at, b)
-	dy, product = t.slope(w, at, b), w.row[2].get(len(x))
-	t.m.Axpb(product, x, 1, -mean)
-	t.m.Binary(Mul, product, product, dy)
-	return dy, product
-}
-
-// gradient computes, with g = dy*gamma,
+// ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd. With g = dy*gamma,
 //
 //	dx = rstd * (g - mean(g) - xhat*mean(g*xhat))
-func (t *channelTask) gradient(w *worker, stat int) {
-	n, p := &t.n, t.m.Path
-	image, c0, c1 := t.share(stat)
-	mean, rstd := n.Mean[stat], n.Rstd[stat]
-	half := len(t.sums) / 2
-	var count int
-	var sumG, sumGX float64
-	for c := c0; c < c1; c++ {
-		at, gamma := t.start(image, c), float64(orElse(n.Gamma, c, 1))
-		var sum, dot float64
-		for _, b := range t.pieces {
-			dy, product := t.products(w, at, b, mean)
-			sum += float64(p.Sum(dy))
-			dot += float64(p.Sum(product)) * float64(rstd)
-			count += len(dy)
-		}
-		t.sums[image*n.Channels+c], t.sums[half+image*n.Channels+c] = dot, sum
-		sumG += gamma * sum
-		sumGX += gamma * dot
+func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
+	s := &m.channel.channelStats
+	if n.runsChannelsLast() {
+		t := m.channelsLast(n, true)
+		s = &t.channelStats
+		t.blocks(productsWork, (*lastTask).products)
+		t.each(t.joinedWork(), n.Stats(), (*channelStats).joinProducts)
+		t.rows(slopeWork, (*lastTask).gradient)
+	} else {
+		m.channels(n, channelSteps{(*channelTask).sumProducts, (*channelStats).joinProducts, (*channelTask).gradient, productsWork, slopeWork}, (*channelTask).gradientPlanes)
 	}
-	byDev, shift := -rstd*rstd*float32(sumGX/float64(count)), -rstd*float32(sumG/float64(count))
-	for c := c0; c < c1; c++ {
-		at, factor := t.start(image, c), rstd*orElse(n.Gamma, c, 1)
-		if t.whole != nil && n.Sign.absent() {
-			t.planes(w, at, mean, byDev, shift, factor)
-			continue
-		} else if t.whole != nil {
-			t.planes(w, at, mean, byDev, shift, 0, 0, factor)
-			continue
-		}
-		t.gradientPieces(w, at, mean, factor, byDev, shift)
-	}
-}
-
-// gradientPieces does the work of planes block by block, if there is no kernel for it.
-func (t *channelTask) gradientPieces(w *worker, at int, mean, factor, byDev, shift float32) {
-	n, p := &t.n, t.m.Path
-	for _, b := range t.pieces {
-		x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
-		dev := w.row[2].get(len(x))
-		p.Axpb(dev, x, 1, -mean)
-		p.normGrad(len(x), &dx[0], &dy[0], &dev[0], factor, byDev, shift)
-		t.save(n.DX, at, b, dx)
-	}
+	s.each(joinWork+s.sets, n.Channels, (*channelStats).params)
 }
 
 // orElse is element i of b, or x if b is absent.

@@ -23,14 +23,29 @@ func TestComposedNorms(t *testing.T) {
 			d := newDice(uint64(50 + seed))
 			pick := func() Type { return types[d.IntN(3)] }
 			n := randomNorm(d, pick, []int{1, 8, 16, 24, 48, 49, 64, planeRow + 16}[d.IntN(8)])
-			t.Run(fmt.Sprintf("%s/%d", p.Name(), seed), func(t *testing.T) { compareNorms(t, with, without, n) })
+			t.Run(fmt.Sprintf("%s/%d", p.Name(), seed), func(t *testing.T) {
+				compareNorms(t, with, without, n, false)
+				compareNorms(t, with, without, n, true)
+			})
 		}
 	}
 }
 
 // randomNorm is a norm and its gradient with random types, epilogue and groups.
 func randomNorm(d dice, pick func() Type, space int) *ChannelNorm {
-	const images, channels = 9, 6
+	n := randomNormOf(d, pick, 1+d.IntN(9), []int{1, 6, 6, 48}[d.IntN(4)], space)
+	if d.IntN(4) == 0 && n.Channels > 1 {
+		n.Groups = 3
+	}
+	for _, s := range []*[]float32{&n.Mean, &n.Var, &n.Rstd} {
+		*s = make([]float32, n.Stats())
+	}
+	n.ChannelsLast = d.IntN(2) == 0
+	return n
+}
+
+// randomNormOf is one without groups, of a size.
+func randomNormOf(d dice, pick func() Type, images, channels, space int) *ChannelNorm {
 	size := images * channels * space
 	buf := func() Buf { return d.buf(pick(), size) }
 	maybe := func(b Buf) Buf {
@@ -39,23 +54,22 @@ func randomNorm(d dice, pick func() Type, space int) *ChannelNorm {
 		}
 		return b
 	}
-	n := &ChannelNorm{Images: images, Channels: channels, Space: space, Eps: 1e-5, X: buf(), Gamma: d.buf(F32, channels), Beta: d.buf(F32, channels),
+	return &ChannelNorm{Images: images, Channels: channels, Space: space, Eps: 1e-5, X: buf(), Gamma: d.buf(F32, channels), Beta: d.buf(F32, channels),
 		Residual: maybe(buf()), Relu: d.IntN(2) == 0, Y: buf(), Copy: maybe(buf()), DY: buf(), DX: buf(), Sign: maybe(buf()), DGamma: zeros(F32, channels), DBeta: zeros(F32, channels)}
-	if d.IntN(4) == 0 {
-		n.Groups = 3
-	}
-	for _, s := range []*[]float32{&n.Mean, &n.Var, &n.Rstd} {
-		*s = make([]float32, n.Stats())
-	}
-	return n
 }
 
-func compareNorms(t *testing.T, with, without *Machine, n *ChannelNorm) {
+func compareNorms(t *testing.T, with, without *Machine, n *ChannelNorm, inPlace bool) {
 	var results [2][]Buf
 	for i, m := range []*Machine{with, without} {
 		own := *n
+		if inPlace {
+			own.Y, own.DX = own.X, own.DY
+		}
 		for _, b := range []*Buf{&own.Y, &own.Copy, &own.DX, &own.DGamma, &own.DBeta} {
 			b.Data = slices.Clone(b.Data)
+		}
+		if inPlace {
+			own.X, own.DY = own.Y, own.DX
 		}
 		for _, s := range []*[]float32{&own.Mean, &own.Var, &own.Rstd} {
 			*s = slices.Clone(*s)

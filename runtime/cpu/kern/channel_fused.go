@@ -9,45 +9,99 @@ import (
 type normFormula struct {
 	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
 	first, rows                      bool // the sums of rows: of a norm's first image, of all or of a gradient
+	last                             bool // channels are last: what belongs to one is an element of a vector
+	deep                             int  // of those, how many rows are added to chains; 0: results
 	in, other, out, low              Type
 }
 
 // leastPlane is the number of contiguous elements of a plane from which a specialized kernel is faster.
 const leastPlane = 32
 
+// manyRows is from how many rows on it is faster to gather the last elements of all than to compute them one by one.
+const manyRows = 4
+
 // choose searches for the kernels that read and write whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
 	t.whole, t.terms, t.firstRows, t.sumRows = nil, nil, planeSum{}, planeSum{}
-	if n.ChannelsLast || n.Space < leastPlane && (n.Groups > 0 || n.Space%t.m.vw > 0) {
+	if n.Space < leastPlane && (n.Groups > 0 || n.Space%t.m.vw > 0) {
 		return
 	}
-	t.bufs = append(t.bufs[:0], n.X)
-	f := normFormula{gradient: gradient, in: n.X.Type, out: n.Y.Type}
-	if gradient {
-		f.other, f.out, f.relu = n.DY.Type, n.DX.Type, !n.Sign.absent()
-		if t.bufs = append(t.bufs, n.DY); f.relu {
-			t.bufs, f.low = append(t.bufs, n.Sign), n.Sign.Type
-		}
-		t.bufs = append(t.bufs, n.DX)
-	} else {
-		if f.sum, f.relu = !n.Residual.absent(), n.Relu; f.sum {
-			t.bufs, f.other = append(t.bufs, n.Residual), n.Residual.Type
-		}
-		if t.bufs = append(t.bufs, n.Y); !n.Copy.absent() {
-			t.bufs, f.copy, f.low = append(t.bufs, n.Copy), true, n.Copy.Type
-		}
-	}
+	var f normFormula
+	f, t.bufs = n.results(gradient, t.bufs)
 	t.whole = t.kernel(f)
 	if gradient {
 		f.terms, f.out = true, F32
 		t.terms = t.kernel(f)
-		f.rows = true
-		t.sumRows = t.planeSum(f)
+	} else {
+		f = normFormula{in: n.X.Type}
+	}
+	if f.rows = true; !t.takesPlanes() {
 		return
 	}
-	t.firstRows = t.planeSum(normFormula{rows: true, first: true, in: n.X.Type})
-	t.sumRows = t.planeSum(normFormula{rows: true, in: n.X.Type})
+	if t.sumRows = t.planeSum(f); !gradient {
+		f.first = true
+		t.firstRows = t.planeSum(f)
+	}
+}
+
+// results is the formula of Y, or of DX, and its operands and results in order.
+func (n *ChannelNorm) results(gradient bool, bufs []Buf) (normFormula, []Buf) {
+	bufs = append(bufs[:0], n.X)
+	f := normFormula{gradient: gradient, in: n.X.Type, out: n.Y.Type}
+	if gradient {
+		f.other, f.out, f.relu = n.DY.Type, n.DX.Type, !n.Sign.absent()
+		if bufs = append(bufs, n.DY); f.relu {
+			bufs, f.low = append(bufs, n.Sign), n.Sign.Type
+		}
+		return f, append(bufs, n.DX)
+	}
+	if f.sum, f.relu = !n.Residual.absent(), n.Relu; f.sum {
+		bufs, f.other = append(bufs, n.Residual), n.Residual.Type
+	}
+	if bufs = append(bufs, n.Y); !n.Copy.absent() {
+		bufs, f.copy, f.low = append(bufs, n.Copy), true, n.Copy.Type
+	}
+	return f, bufs
+}
+
+// lastKernels are the kernels of a norm with channels last, or of its gradient; nil where there are none.
+type lastKernels struct {
+	whole  *Fused    // the operations behind the sums
+	chains [2]*Fused // add one row, or deepRows, to chains
+}
+
+// choose searches for the kernels of a norm with channels last.
+func (t *lastTask) choose(gradient bool) {
+	var f normFormula
+	f, t.bufs = t.n.results(gradient, t.bufs)
+	if t.summed = t.bufs[:1]; gradient {
+		t.summed = t.bufs[:len(t.bufs)-1]
+	}
+	k, known := t.kernels[f]
+	if !known {
+		if t.kernels == nil {
+			t.kernels = map[normFormula]lastKernels{}
+		}
+		k = t.m.lastKernels(f)
+		t.kernels[f] = k
+	}
+	t.lastKernels = k
+}
+
+// lastKernels are those of a norm whose results have a formula with channels first.
+func (p *Path) lastKernels(f normFormula) (k lastKernels) {
+	f.last = true
+	k.whole = p.normKernel(f)
+	if !f.gradient {
+		f = normFormula{last: true, in: f.in}
+	}
+	f.out = F32
+	for i, deep := range [...]int{1, deepRows} {
+		f.deep = deep
+		k.chains[i] = p.normKernel(f)
+	}
+	return k
 }
 
 // planeSum is what a kernel sums over planes. Without one the vector primitives compute it, with the same bits.
@@ -114,33 +168,56 @@ func (p *Path) normKernel(f normFormula) *Fused {
 }
 
 // formulaWriter appends to a formula.
-type formulaWriter struct{ f *Formula }
+type formulaWriter struct {
+	f       *Formula
+	numbers int // that number has returned
+}
 
-func (w formulaWriter) load(t Type) Operand {
+func (w *formulaWriter) load(t Type) Operand {
 	w.f.Loads = append(w.f.Loads, t)
 	return Operand{Loaded, len(w.f.Loads) - 1}
 }
 
-// scalar is the next scalar of the row.
-func (w formulaWriter) scalar() Operand {
-	w.f.Scalars++
-	return Operand{Scalar, w.f.Scalars - 1}
+// number is the next number of a channel: a scalar of the row, or an operand.
+func (w *formulaWriter) number() Operand {
+	w.numbers++
+	if w.f.Rows {
+		w.f.Scalars = w.numbers
+		return Operand{Scalar, w.numbers - 1}
+	}
+	return Operand{Loaded, w.numbers - 1}
 }
 
-func (w formulaWriter) op(primitive fmt.Stringer, args ...Operand) Operand {
+// zero is a number that is zero, or a constant.
+func (w *formulaWriter) zero() Operand {
+	if w.f.Rows {
+		return w.number()
+	}
+	return ConstantOf(0)
+}
+
+func (w *formulaWriter) op(primitive fmt.Stringer, args ...Operand) Operand {
 	w.f.Code = append(w.f.Code, FormulaOp{primitive.String(), args})
 	return Operand{Computed, len(w.f.Code) - 1}
 }
 
-func (w formulaWriter) store(t Type, x Operand) {
+func (w *formulaWriter) store(t Type, x Operand) {
 	w.f.Results = append(w.f.Results, FormulaResult{t, x})
 }
 
-func (w formulaWriter) sum(x ...Operand) { w.f.Sums = append(w.f.Sums, x...) }
+func (w *formulaWriter) sum(x ...Operand) { w.f.Sums = append(w.f.Sums, x...) }
 
-// formula is what f computes. The scalars of a row are its mean, then factors and shifts, then zeros, as its user gives them.
+// formula is what f computes. The numbers of a channel are its mean, then factors and shifts, as its user gives them. If they are
+// scalars of a row, zeros are, too; if they are vectors, these are the first operands.
 func (f normFormula) formula() *Formula {
-	w := formulaWriter{&Formula{Rows: true}}
+	w := &formulaWriter{f: &Formula{Rows: !f.last}}
+	if f.deep > 0 {
+		f.chains(w)
+		return w.f
+	}
+	for range f.vectors() {
+		w.load(F32)
+	}
 	x := w.load(f.in)
 	if f.first {
 		w.sum(x)
@@ -153,7 +230,7 @@ func (f normFormula) formula() *Formula {
 	if f.gradient && f.relu {
 		sign = w.load(f.low)
 	}
-	dev := w.op(Sub, x, w.scalar())
+	dev := w.op(Sub, x, w.number())
 	switch {
 	case f.rows && !f.gradient:
 		w.sum(dev, w.op(Mul, dev, dev))
@@ -169,18 +246,18 @@ func (f normFormula) formula() *Formula {
 			w.store(F32, product)
 		}
 	case f.gradient:
-		y := w.op(FMA, dev, w.scalar(), w.scalar())
+		y := w.op(FMA, dev, w.number(), w.number())
 		if f.relu {
 			other = w.positive(sign, other)
 		}
-		w.store(f.out, w.op(FMA, other, w.scalar(), y))
+		w.store(f.out, w.op(FMA, other, w.number(), y))
 	default:
-		y := w.op(FMA, dev, w.scalar(), w.scalar())
+		y := w.op(FMA, dev, w.number(), w.number())
 		if f.sum {
 			y = w.op(Add, y, other)
 		}
 		if f.relu {
-			y = w.op(Max, y, w.scalar())
+			y = w.op(Max, y, w.zero())
 		}
 		w.store(f.out, y)
 		if f.copy {
@@ -190,31 +267,72 @@ func (f normFormula) formula() *Formula {
 	return w.f
 }
 
-// positive is x where sign is above zero, else zero; both zeros are scalars.
-func (w formulaWriter) positive(sign, x Operand) Operand {
-	above := w.op(Lt, w.scalar(), sign)
-	return w.op(Select, above, x, w.scalar())
+// vectors is how many operands the numbers of a channel are.
+func (f normFormula) vectors() int {
+	switch {
+	case !f.last:
+		return 0
+	case f.gradient:
+		return 4
+	}
+	return 3
 }
 
-// planes runs the kernel over the channel at offset at in all images that share its statistics.
-func (t *channelTask) planes(w *worker, at int, scalars ...float32) {
-	n, images := &t.n, t.n.Images
-	if n.Groups > 0 {
-		images = 1
+// chains adds rows to chains: squared deviations from the mean, or dy*(x-mean) and dy. The operands are the vector of means, the
+// chains, then those of each row; the results are the chains.
+func (f normFormula) chains(w *formulaWriter) {
+	mean, sum := w.load(F32), w.load(F32)
+	var slopes Operand
+	if f.gradient {
+		slopes = w.load(F32)
 	}
-	k := copy(w.scalars[:], scalars)
-	for i := range images {
-		t.whole.Run(&w.call, t.bufs, w.scalars[:k], at+i*n.Channels*n.Space, n.Space, false)
+	for range f.deep {
+		dev := w.op(Sub, w.load(f.in), mean)
+		if !f.gradient {
+			sum = w.op(FMA, dev, dev, sum)
+			continue
+		}
+		slope := w.load(f.other)
+		if f.relu {
+			slope = w.positive(w.load(f.low), slope)
+		}
+		sum, slopes = w.op(Add, sum, w.op(Mul, slope, dev)), w.op(Add, slopes, slope)
+	}
+	w.store(F32, sum)
+	if f.gradient {
+		w.store(F32, slopes)
 	}
 }
 
-// termsOf computes products row by row of a block.
+// positive is x where sign is above zero, else zero.
+func (w *formulaWriter) positive(sign, x Operand) Operand {
+	above := w.op(Lt, w.zero(), sign)
+	return w.op(Select, above, x, w.zero())
+}
+
+// byKernel runs the kernel over a piece of the channel at offset at, and returns what is left: the last elements of many rows, which
+// are not a vector each.
+func (t *channelTask) byKernel(w *worker, at int, p piece, scalars ...float32) piece {
+	if t.whole == nil {
+		return p
+	}
+	n, k, whole := &t.n, copy(w.scalars[:], scalars), p.cols
+	if p.rows >= manyRows {
+		whole &^= t.m.lanes - 1
+	}
+	for i := range p.rows {
+		t.whole.Run(&w.call, t.bufs, w.scalars[:k], t.in(p, at)+i*n.Channels*n.Space, whole, false)
+	}
+	return piece{p.image, p.from + whole, p.rows, p.cols - whole}
+}
+
+// termsOf computes products row by row of a piece.
 func (t *channelTask) termsOf(w *worker, at int, b piece, mean float32) (dy, product []float32) {
 	n := &t.n
 	dy, product = w.row[1].get(b.rows*b.cols), w.row[2].get(b.rows*b.cols)
 	w.scalars = [8]float32{mean}
 	for r := range b.rows {
-		from, to := at+b.at+r*n.Channels*n.Space, r*b.cols
+		from, to := t.in(b, at)+r*n.Channels*n.Space, r*b.cols
 		bufs := append(w.bufs[:0], n.X.From(from), n.DY.From(from))
 		if !n.Sign.absent() {
 			bufs = append(bufs, n.Sign.From(from))

@@ -1,76 +1,170 @@
 package kern
 
-import "math"
+// Norms over channels that are the last dimension. A piece of all channels is a block of consecutive rows, whose columns are summed as
+// Path.Sum sums one: in 64 chains, each of every 64th row.
 
-// Norms over channels that are the last dimension. The rows that share statistics are contiguous,
-// so a vector of channels, repeated if there are few of them, covers whole rows: nothing is
-// gathered. Sums are over blocks, in float32 about the block's own mean. They are joined in float64
-// by chunks of rows that depend only on the shape.
-
+// Sizes of strips of columns and of repeated vectors. They do not change the order of a sum.
 const (
-	lastVector = 256      // least elements of a repeated vector of channels
-	lastRows   = 32       // least rows of a block
-	lastBlock  = 1 << 13  // least elements of a block
-	lastChunks = maxParts // chunks of all rows
+	deepRows    = 4       // rows that are added to a chain at a time
+	lastBytes   = 1 << 19 // of a strip that is read twice, see Caches
+	lastColumns = 256     // most columns of a strip that is read once
+	leastStrip  = 64      // fewest columns of either
+	lastVector  = 1 << 10 // elements of a repeated vector of channels
+	longVector  = 1 << 12 // most elements of a longer one that is whole vectors of the path
 )
 
-// lastTask is a norm with channels last in progress; each chunk is a task.
+// lastTask is such a norm in progress; each strip of a block, or part of all rows, is a task.
 type lastTask struct {
-	m      *Machine
-	n      ChannelNorm
-	do     func(t *lastTask, w *worker, chunk int)
-	sets   int       // images that have statistics of their own, or one for all
-	rows   int       // of a set
-	block  int       // rows of a block
-	chunk  int       // rows of a chunk, whole blocks
-	per    int       // chunks of a set
-	width  int       // elements of a repeated vector
-	sums   []float64 // per chunk: sums of all channels, then of their squares or products
-	params []float64 // gradients of scale and bias
-	vector []float32 // per set: the four vectors that are combined with its elements
+	channelStats
+	do      func(t *lastTask, w *worker, task int)
+	sum     func(t *lastTask, w *worker, s channelStrip)
+	finish  func(t *lastTask, w *worker, r channelRows)
+	most    int     // columns of a strip
+	region  Parts   // of units, of blocks or of rows
+	column  rowTask // sums columns of X
+	setRows int     // rows of a set
+	repeat  int     // rows of a repeated vector
+	units   int     // of a set: so many rows each
+	lastKernels
+	kernels map[normFormula]lastKernels
+	summed  []Buf // what chains read, beside vectors
+	bufs    []Buf // operands and results of whole, beside vectors
 }
 
-// channelsLast divides the work into chunks and calls do for each.
-func (m *Machine) channelsLast(n *ChannelNorm) *lastTask {
+// channelStrip is some columns of a block.
+type channelStrip struct {
+	set, piece int
+	at         int // of their first element
+	c0, cols   int
+	again      int // columns in front that another strip sums, too
+	rows       int
+	step       int // consecutive rows without a gap
+}
+
+// channelRows are consecutive elements of a set, whole rows.
+type channelRows struct{ set, at, n int }
+
+// channelsLast prepares a norm with channels last.
+func (m *Machine) channelsLast(n *ChannelNorm, gradient bool) *lastTask {
 	t := &m.last
-	t.m, t.n, t.sets, t.rows = m, *n, 1, n.Images*n.Space
-	if n.Groups > 0 {
-		t.sets, t.rows = n.Images, n.Space
+	t.begin(m, n)
+	t.column.m, t.column.a, t.column.inner, t.column.reduce = m, n.X, n.Channels, ReduceSum
+	t.setRows = n.Images * n.Space / max(1, t.sets)
+	t.repeat = max(1, min(t.repeated(), t.setRows))
+	t.units = ceilDiv(t.setRows, t.repeat)
+	if t.most = lastColumns; !gradient {
+		t.most = m.Caches().inSecond(lastBytes) / (n.X.Type.Size() * max(1, t.largest()))
 	}
-	t.width = n.Channels * ceilDiv(lastVector, n.Channels)
-	t.block = max(lastRows, ceilDiv(lastBlock, n.Channels))
-	t.chunk = t.block * max(1, ceilDiv(t.rows*t.sets, lastChunks*t.block))
-	t.per = ceilDiv(t.rows, t.chunk)
-	if k := 2 * t.sets * t.per * n.Channels; cap(t.sums) < k {
-		t.sums = make([]float64, k)
-	} else {
-		t.sums = t.sums[:k]
-	}
-	t.vector = grow(t.vector, 4*t.sets*t.width)
+	t.choose(gradient)
 	return t
 }
 
-func (t *lastTask) Run(worker, chunk int) { t.do(t, t.m.worker[worker], chunk) }
-
-func (t *lastTask) each(work int, do func(*lastTask, *worker, int)) {
-	t.do = do
-	t.m.run(work*t.sets*t.rows*t.n.Channels, t.sets*t.per, t)
+// repeated is how many rows a repeated vector has: whole vectors of the path, if it is then not too long.
+func (t *lastTask) repeated() int {
+	c, whole := t.n.Channels, t.m.lanes
+	for whole > 1 && whole/2*c%t.m.lanes == 0 {
+		whole /= 2
+	}
+	rows := ceilDiv(lastVector, c)
+	if long := roundUp(rows, whole); long*c <= longVector {
+		return long
+	}
+	return rows
 }
 
-// blocks calls f for each block of a chunk with its start and its number of elements.
-func (t *lastTask) blocks(chunk int, f func(at, n int)) {
-	c := t.n.Channels
-	first, r0 := chunk/t.per*t.rows, chunk%t.per*t.chunk
-	for r := r0; r < min(r0+t.chunk, t.rows); r += t.block {
-		f((first+r)*c, min(t.block, min(r0+t.chunk, t.rows)-r)*c)
+func (t *lastTask) Run(worker, task int) { t.do(t, t.m.worker[worker], task) }
+
+// blocks calls sum for the strips of all blocks, with so much work for an element. A unit is columnUnit columns of a block.
+func (t *lastTask) blocks(work int, sum func(*lastTask, *worker, channelStrip)) {
+	rows, cols := t.largest(), t.n.Channels
+	if blocks := t.sets * len(t.pieces); blocks > 0 {
+		b := box{items: 1, rows: blocks * ceilDiv(cols, columnUnit), cols: 1, cell: work * rows * min(columnUnit, cols), task: taskCost + rowCost*rows}
+		t.sum, t.do, t.region = sum, (*lastTask).someBlocks, Parts{b, t.m.divide(b, t.m.pool.share())}
+		t.m.RunParts(&t.region, t)
 	}
 }
 
-// strips calls f for each part of n elements that a repeated vector covers.
-func (t *lastTask) strips(n int, f func(lo, hi int)) {
-	for lo := 0; lo < n; lo += t.width {
-		f(lo, min(lo+t.width, n))
+// someBlocks calls sum for the strips of a task, block by block.
+func (t *lastTask) someBlocks(w *worker, task int) {
+	units := ceilDiv(t.n.Channels, columnUnit)
+	for lo, hi := t.region.Of(task); lo < hi; {
+		block := lo / units
+		end := min(hi, (block+1)*units)
+		t.strips(w, block, lo-block*units, end-block*units)
+		lo = t.m.next(lo, end-lo, hi)
 	}
+}
+
+// strips calls sum for columns of a block, units [u0,u1).
+func (t *lastTask) strips(w *worker, block, u0, u1 int) {
+	all := t.n.Channels
+	s := channelStrip{set: block / len(t.pieces), piece: block % len(t.pieces)}
+	p := &t.pieces[s.piece]
+	s.rows = p.count()
+	first := s.set*t.setRows + p.image*t.n.Space + p.from
+	for n := even(u1-u0, max(leastStrip, t.most)/columnUnit); u0 < u1; u0 = t.m.next(u0, n, u1) {
+		s.c0, s.step = u0*columnUnit, 1
+		s.cols = min(min(u0+n, u1)*columnUnit, all) - s.c0
+		if s.again = 0; s.cols < all {
+			s.again = roundUp(s.cols, columnUnit) - s.cols
+			s.c0, s.cols = s.c0-s.again, s.cols+s.again
+		} else {
+			for s.step < lanes && s.step*all < lastVector {
+				s.step *= 2
+			}
+		}
+		s.at = first*all + s.c0
+		t.sum(t, w, s)
+	}
+}
+
+// runs calls f for runs of n elements that are added to chains from element to on: those at at, and of deep-1 runs more that are 64 rows
+// apart.
+func (t *lastTask) runs(s channelStrip, f func(deep, at, to, n int)) {
+	for r := 0; r < s.rows; {
+		deep, chains := 1, min(lanes, s.rows-r)
+		if s.rows-r >= deepRows*lanes {
+			deep = deepRows
+		}
+		for i := 0; i < chains; i += s.step {
+			f(deep, s.at+(r+i)*t.n.Channels, i*s.cols, min(s.step, chains-i)*s.cols)
+		}
+		r += deep * chains
+	}
+}
+
+// byKernel adds a run to chains of one or two sums, whole vectors, and returns how many elements these are.
+func (t *lastTask) byKernel(w *worker, mean []float32, sums [][]float32, deep, at, to, n int) int {
+	k := t.chains[min(1, deep-1)]
+	whole := n &^ (t.m.lanes - 1)
+	if k == nil || whole == 0 {
+		return 0
+	}
+	args := append(w.call.args[:0], bytes(&mean[0]))
+	for _, s := range sums {
+		args = append(args, bytes(&s[to]))
+	}
+	for i := range deep {
+		for _, b := range t.summed {
+			args = append(args, b.at(at+i*lanes*t.n.Channels))
+		}
+	}
+	for _, s := range sums {
+		args = append(args, bytes(&s[to]))
+	}
+	k.composed.run(whole, &w.call, k.types, nil)
+	return whole
+}
+
+// fold adds up the chains of a strip.
+func (t *lastTask) fold(w *worker, sums, chains []float32, s channelStrip) {
+	p, rows := t.m.Path, min(lanes, s.rows)
+	if p.foldRows[F32] != nil && s.cols%p.lanes == 0 {
+		p.foldLanes(w, sums, Floats(chains), rows, s.cols)
+		return
+	}
+	p.foldHalves(chains, rows, s.cols)
+	copy(sums, chains)
 }
 
 // load returns n elements of b as f32: in memory if possible, else copied to row slot.
@@ -83,63 +177,34 @@ func (t *lastTask) load(w *worker, slot int, b Buf, at, n int) []float32 {
 	return x
 }
 
-// of returns one of the four vectors of a chunk's set.
-func (t *lastTask) of(chunk, k int) []float32 {
-	return t.vector[(4*(chunk/t.per)+k)*t.width:][:t.width]
-}
-
-// fold adds up the repetitions of channel c.
-func (t *lastTask) fold(x []float32, c int) float64 {
-	s := 0.0
-	for ; c < len(x); c += t.n.Channels {
-		s += float64(x[c])
+// moments are the sums of a strip's columns, and the squared deviations from their own means.
+func (t *lastTask) moments(w *worker, s channelStrip) {
+	p, count := t.m.Path, float64(s.rows)
+	sums := w.row[0].get(2 * s.cols)
+	here, own := sums[:s.cols], sums[s.cols:]
+	t.column.columns(w, here, s.at, s.rows)
+	mean := w.row[4].get(s.step * s.cols)
+	for i, x := range here {
+		mean[i] = float32(float64(x) / count)
 	}
-	return s
-}
-
-// parts are a chunk's sums.
-func (t *lastTask) parts(chunk int) (a, b []float64) {
-	c := t.n.Channels
-	return t.sums[2*chunk*c : (2*chunk+1)*c], t.sums[(2*chunk+1)*c : 2*(chunk+1)*c]
-}
-
-// moments computes a chunk's sums and squared deviations from its own means (Chan, Golub, LeVeque 1979).
-func (t *lastTask) moments(w *worker, chunk int) {
-	p, c := t.m.Path, t.n.Channels
-	sum, sq := t.parts(chunk)
-	clear(sum)
-	clear(sq)
-	count := 0.0
-	t.blocks(chunk, func(at, n int) {
-		x, k := t.load(w, 0, t.n.X, at, n), float64(n/c)
-		s, mean, q, dev := w.row[1].get(t.width), w.row[2].get(t.width), w.row[3].get(t.width), w.row[4].get(t.width)
-		clear(s)
-		clear(q)
-		t.strips(n, func(lo, hi int) { p.Binary(Add, s[:hi-lo], s[:hi-lo], x[lo:hi]) })
-		for i := range c {
-			mean[i] = float32(t.fold(s, i) / k)
+	repeat(mean, s.cols)
+	chains := [1][]float32{w.row[5].get(min(lanes, s.rows) * s.cols)}
+	clear(chains[0])
+	t.runs(s, func(deep, at, to, n int) {
+		done := t.byKernel(w, mean, chains[:], deep, at, to, n)
+		for i := 0; done < n && i < deep; i++ {
+			x, dev := t.load(w, 1, t.n.X, at+done+i*lanes*t.n.Channels, n-done), w.row[2].get(n-done)
+			p.Binary(Sub, dev, x, mean[done:n])
+			q := chains[0][to+done : to+n]
+			p.Ternary(FMA, q, dev, dev, q)
 		}
-		repeat(mean, c)
-		t.strips(n, func(lo, hi int) {
-			p.Binary(Sub, dev[:hi-lo], x[lo:hi], mean[:hi-lo])
-			p.Ternary(FMA, q[:hi-lo], dev[:hi-lo], dev[:hi-lo], q[:hi-lo])
-		})
-		for i := range c {
-			here := t.fold(s, i)
-			off := here/k - float64(mean[i])
-			sum[i], sq[i] = joinMoments(count, sum[i], sq[i], k, here, t.fold(q, i)-k*off*off)
-		}
-		count += k
 	})
-}
-
-// joinMoments adds k elements with their sum and squared deviation to count others.
-func joinMoments(count, sum, sq, k, here, own float64) (float64, float64) {
-	if count > 0 {
-		between := here/k - sum/count
-		own += between * between * count * k / (count + k)
+	t.fold(w, own, chains[0], s)
+	sum, sq := t.sumsOf(s.set, s.piece)
+	for i := s.again; i < s.cols; i++ {
+		off := float64(here[i])/count - float64(mean[i])
+		sum[s.c0+i], sq[s.c0+i] = float64(here[i]), float64(own[i])-count*off*off
 	}
-	return sum + here, sq + own
 }
 
 // repeat fills x with repetitions of its first c elements.
@@ -149,192 +214,165 @@ func repeat(x []float32, c int) {
 	}
 }
 
-// statistics joins the moments of the chunks, for each channel or each group of channels.
-func (t *lastTask) statistics() {
-	n := &t.n
-	shared := 1 // channels that share statistics
-	if n.Groups > 0 {
-		shared = n.Channels / n.Groups
+// slope is n elements of DY, with zeros where Sign is not above zero.
+func (t *lastTask) slope(w *worker, at, n int) []float32 {
+	dy := t.load(w, 2, t.n.DY, at, n)
+	if t.n.Sign.absent() {
+		return dy
 	}
-	for stat := range n.Stats() {
-		set, c0 := 0, stat
-		if n.Groups > 0 {
-			set, c0 = stat/n.Groups, stat%n.Groups*shared
-		}
-		var count, sum, sq float64
-		for c := c0; c < c0+shared; c++ {
-			for i := range t.per {
-				k := float64(min(t.chunk, t.rows-i*t.chunk))
-				s, q := t.parts(set*t.per + i)
-				sum, sq = joinMoments(count, sum, sq, k, s[c], q[c])
-				count += k
+	masked := w.row[2].get(n)
+	t.m.Binary(ReluGrad, masked, t.load(w, 3, t.n.Sign, at, n), dy)
+	return masked
+}
+
+// products are the sums of dy and of dy*(x-mean) of a strip's columns.
+func (t *lastTask) products(w *worker, s channelStrip) {
+	p := t.m.Path
+	mean := w.row[4].get(s.step * s.cols)
+	for i := range s.cols {
+		mean[i] = t.n.Mean[t.stat(s.set, s.c0+i)]
+	}
+	repeat(mean, s.cols)
+	size := min(lanes, s.rows) * s.cols
+	both := w.row[5].get(2 * size)
+	clear(both)
+	chains := [2][]float32{both[:size], both[size:]}
+	t.runs(s, func(deep, at, to, n int) {
+		done := t.byKernel(w, mean, chains[:], deep, at, to, n)
+		for i := 0; done < n && i < deep; i++ {
+			at := at + done + i*lanes*t.n.Channels
+			x, dy, product := t.load(w, 1, t.n.X, at, n-done), t.slope(w, at, n-done), w.row[0].get(n-done)
+			p.Binary(Sub, product, x, mean[done:n])
+			p.Binary(Mul, product, product, dy)
+			for k, x := range [2][]float32{product, dy} {
+				to := chains[k][to+done : to+n]
+				p.Binary(Add, to, to, x)
 			}
 		}
-		n.Mean[stat], n.Var[stat] = float32(sum/count), float32(max(sq/count, 0))
-	}
-}
-
-// stat is the statistic of a channel of a set.
-func (t *lastTask) stat(set, c int) int {
-	if t.n.Groups == 0 {
-		return c
-	}
-	return set*t.n.Groups + c/(t.n.Channels/t.n.Groups)
-}
-
-// apply computes Y from Mean and Var.
-func (t *lastTask) apply() {
-	n := &t.n
-	for i, v := range n.Var[:n.Stats()] {
-		n.Rstd[i] = float32(1 / math.Sqrt(float64(v)+n.Eps))
-	}
-	for set := range t.sets {
-		mean, factor, shift := t.of(set*t.per, 0), t.of(set*t.per, 1), t.of(set*t.per, 2)
-		for c := range n.Channels {
-			s := t.stat(set, c)
-			mean[c], factor[c], shift[c] = n.Mean[s], n.Rstd[s]*orElse(n.Gamma, c, 1), orElse(n.Beta, c, 0)
-		}
-		for _, v := range [][]float32{mean, factor, shift} {
-			repeat(v, n.Channels)
+	})
+	folded := w.row[0].get(s.cols)
+	sum, dot := t.sumsOf(s.set, s.piece)
+	for k, to := range [2][]float64{dot, sum} {
+		t.fold(w, folded, chains[k], s)
+		for i := s.again; i < s.cols; i++ {
+			to[s.c0+i] = float64(folded[i])
 		}
 	}
-	t.each(4, (*lastTask).applyChunk)
 }
 
-func (t *lastTask) applyChunk(w *worker, chunk int) {
+// rows calls finish for parts of the rows, with so much work for an element.
+func (t *lastTask) rows(work int, finish func(*lastTask, *worker, channelRows)) {
+	if n := t.sets * t.units; n > 0 {
+		t.finish, t.do = finish, (*lastTask).someRows
+		t.region = t.m.Divide(work*t.repeat*t.n.Channels*n, n, 0)
+		t.m.RunParts(&t.region, t)
+	}
+}
+
+// someRows calls finish for the rows of a task, set by set.
+func (t *lastTask) someRows(w *worker, task int) {
+	for lo, hi := t.region.Of(task); lo < hi; {
+		set := lo / t.units
+		end := min(hi, (set+1)*t.units)
+		r0, r1 := lo%t.units*t.repeat, min((end-set*t.units)*t.repeat, t.setRows)
+		t.finish(t, w, channelRows{set, (set*t.setRows + r0) * t.n.Channels, (r1 - r0) * t.n.Channels})
+		lo = end
+	}
+}
+
+// vectors are repeated vectors of channels of a set: of values of statistics, in order.
+func (t *lastTask) vectors(w *worker, set int, values ...[]float32) (v [4][]float32) {
+	c, width := t.n.Channels, roundUp(t.repeat*t.n.Channels, columnUnit)
+	all, stats := w.row[0].get(len(v)*width), c/t.shared
+	for k := range v {
+		if v[k] = all[k*width:][:t.repeat*c]; k >= len(values) {
+			continue
+		}
+		of := values[k][set*stats:][:stats]
+		if t.shared == 1 {
+			copy(v[k], of)
+			continue
+		}
+		for i, x := range of {
+			t.m.Fill(v[k][i*t.shared:][:t.shared], x)
+		}
+	}
+	return v
+}
+
+// scaled multiplies a vector by Gamma, if that is present.
+func (t *lastTask) scaled(w *worker, v []float32) {
+	if !t.n.Gamma.absent() {
+		v = v[:t.n.Channels]
+		t.m.Binary(Mul, v, v, t.load(w, 1, t.n.Gamma, 0, len(v)))
+	}
+}
+
+// combine computes rows with vectors: by the kernel, or what that does not compute, n elements from element off of the vectors on, by passes.
+func (t *lastTask) combine(w *worker, r channelRows, vectors [][]float32, passes func(at, off, n int)) {
+	for _, v := range vectors {
+		repeat(v, t.n.Channels)
+	}
+	width := len(vectors[0])
+	for done := 0; done < r.n; done = t.m.next(done, width, r.n) {
+		at, n, whole := r.at+done, min(width, r.n-done), 0
+		if t.whole != nil {
+			whole = n &^ (t.m.lanes - 1)
+		}
+		if whole > 0 {
+			args := w.call.args[:0]
+			for _, v := range vectors {
+				args = append(args, bytes(&v[0]))
+			}
+			for _, b := range t.bufs {
+				args = append(args, b.at(at))
+			}
+			t.whole.composed.run(whole, &w.call, t.whole.types, nil)
+		}
+		if whole < n {
+			passes(at+whole, whole, n-whole)
+		}
+	}
+}
+
+// apply computes Y from the statistics.
+func (t *lastTask) apply(w *worker, r channelRows) {
 	n, p := &t.n, t.m.Path
-	mean, factor, shift := t.of(chunk, 0), t.of(chunk, 1), t.of(chunk, 2)
-	t.blocks(chunk, func(at, k int) {
-		x, y := t.load(w, 0, n.X, at, k), w.row[1].get(k)
-		if n.Y.Type == F32 && n.Residual.absent() {
-			y = n.Y.f32()[at : at+k]
-		}
-		t.strips(k, func(lo, hi int) {
-			p.Binary(Sub, y[lo:hi], x[lo:hi], mean[:hi-lo])
-			p.Ternary(FMA, y[lo:hi], y[lo:hi], factor[:hi-lo], shift[:hi-lo])
-		})
+	v := t.vectors(w, r.set, n.Mean, n.Rstd)
+	mean, factor, shift := v[0], v[1], v[2]
+	if t.scaled(w, factor); n.Beta.absent() {
+		clear(shift)
+	} else {
+		p.Load(shift[:n.Channels], n.Beta)
+	}
+	t.combine(w, r, v[:3], func(at, off, k int) {
+		x, y := t.load(w, 1, n.X, at, k), w.row[2].get(k)
+		p.Binary(Sub, y, x, mean[off:off+k])
+		p.Ternary(FMA, y, y, factor[off:off+k], shift[off:off+k])
 		if !n.Residual.absent() {
-			p.Binary(Add, y, y, t.load(w, 2, n.Residual, at, k))
+			p.Binary(Add, y, y, t.load(w, 3, n.Residual, at, k))
 		}
 		if n.Relu {
 			p.Unary(Relu, y, y)
 		}
-		if n.Y.Type != F32 || !n.Residual.absent() {
-			p.Store(n.Y.From(at), y)
-		}
+		p.Store(n.Y.From(at), y)
 		if !n.Copy.absent() {
 			p.Store(n.Copy.From(at), y)
 		}
 	})
 }
 
-// slope is n elements of DY, with zeros where Sign is not above zero.
-func (t *lastTask) slope(w *worker, at, n int) []float32 {
-	dy := t.load(w, 1, t.n.DY, at, n)
-	if t.n.Sign.absent() {
-		return dy
-	}
-	masked := w.row[1].get(n)
-	t.m.Binary(ReluGrad, masked, t.load(w, 3, t.n.Sign, at, n), dy)
-	return masked
-}
-
-// products computes a chunk's sums of dy and of dy*(x-mean).
-func (t *lastTask) products(w *worker, chunk int) {
-	p, c, mean := t.m.Path, t.n.Channels, t.of(chunk, 0)
-	sum, dot := t.parts(chunk)
-	clear(sum)
-	clear(dot)
-	t.blocks(chunk, func(at, n int) {
-		x, dy := t.load(w, 0, t.n.X, at, n), t.slope(w, at, n)
-		s, q, dev := w.row[2].get(t.width), w.row[4].get(t.width), w.row[5].get(t.width)
-		clear(s)
-		clear(q)
-		t.strips(n, func(lo, hi int) {
-			p.Binary(Add, s[:hi-lo], s[:hi-lo], dy[lo:hi])
-			p.Binary(Sub, dev[:hi-lo], x[lo:hi], mean[:hi-lo])
-			p.Ternary(FMA, q[:hi-lo], dy[lo:hi], dev[:hi-lo], q[:hi-lo])
-		})
-		for i := range c {
-			sum[i] += t.fold(s, i)
-			dot[i] += t.fold(q, i)
-		}
-	})
-}
-
-// gradient computes DX, DGamma and DBeta.
-func (t *lastTask) gradient() {
-	n := &t.n
-	for set := range t.sets {
-		mean := t.of(set*t.per, 0)
-		for c := range n.Channels {
-			mean[c] = n.Mean[t.stat(set, c)]
-		}
-		repeat(mean, n.Channels)
-	}
-	t.each(8, (*lastTask).products)
-	t.slopes()
-	t.each(8, (*lastTask).gradientChunk)
-}
-
-// slopes joins the sums of the chunks: into the vectors that DX is computed from, for each set, and into the gradients
-// of scale and bias, over all sets.
-func (t *lastTask) slopes() {
-	n := &t.n
-	shared, count := 1, float64(t.rows)
-	if n.Groups > 0 {
-		shared = n.Channels / n.Groups
-		count *= float64(shared)
-	}
-	if cap(t.params) < 2*n.Channels {
-		t.params = make([]float64, 2*n.Channels)
-	}
-	gamma, beta := t.params[:n.Channels], t.params[n.Channels:2*n.Channels]
-	clear(gamma)
-	clear(beta)
-	for set := range t.sets {
-		byDev, factor, shift := t.of(set*t.per, 1), t.of(set*t.per, 2), t.of(set*t.per, 3)
-		for c0 := 0; c0 < n.Channels; c0 += shared {
-			rstd := n.Rstd[t.stat(set, c0)]
-			var g, gx float64
-			for c := c0; c < c0+shared; c++ {
-				var sum, dot float64
-				for i := range t.per {
-					s, q := t.parts(set*t.per + i)
-					sum, dot = sum+s[c], dot+q[c]*float64(rstd)
-				}
-				scale := float64(orElse(n.Gamma, c, 1))
-				g, gx = g+scale*sum, gx+scale*dot
-				gamma[c], beta[c] = gamma[c]+dot, beta[c]+sum
-			}
-			for c := c0; c < c0+shared; c++ {
-				byDev[c], shift[c], factor[c] = -rstd*rstd*float32(gx/count), -rstd*float32(g/count), rstd*orElse(n.Gamma, c, 1)
-			}
-		}
-		for _, v := range [][]float32{byDev, factor, shift} {
-			repeat(v, n.Channels)
-		}
-	}
-	for c := range n.Channels {
-		if !n.DGamma.absent() {
-			n.DGamma.set(c, float32(gamma[c]))
-		}
-		if !n.DBeta.absent() {
-			n.DBeta.set(c, float32(beta[c]))
-		}
-	}
-}
-
-func (t *lastTask) gradientChunk(w *worker, chunk int) {
+// gradient computes DX from the slopes.
+func (t *lastTask) gradient(w *worker, r channelRows) {
 	n, p := &t.n, t.m.Path
-	mean, byDev, factor, shift := t.of(chunk, 0), t.of(chunk, 1), t.of(chunk, 2), t.of(chunk, 3)
-	t.blocks(chunk, func(at, k int) {
-		x, dy, dx := t.load(w, 0, n.X, at, k), t.slope(w, at, k), w.row[2].get(k)
-		t.strips(k, func(lo, hi int) {
-			p.Binary(Sub, dx[lo:hi], x[lo:hi], mean[:hi-lo])
-			p.Ternary(FMA, dx[lo:hi], dx[lo:hi], byDev[:hi-lo], shift[:hi-lo])
-			p.Ternary(FMA, dx[lo:hi], dy[lo:hi], factor[:hi-lo], dx[lo:hi])
-		})
+	v := t.vectors(w, r.set, n.Mean, t.slopes[0], t.slopes[1], n.Rstd)
+	mean, byDev, shift, factor := v[0], v[1], v[2], v[3]
+	t.scaled(w, factor)
+	t.combine(w, r, v[:], func(at, off, k int) {
+		x, dy, dx := t.load(w, 1, n.X, at, k), t.slope(w, at, k), w.row[4].get(k)
+		p.Binary(Sub, dx, x, mean[off:off+k])
+		p.Ternary(FMA, dx, dx, byDev[off:off+k], shift[off:off+k])
+		p.Ternary(FMA, dx, dy, factor[off:off+k], dx)
 		p.Store(n.DX.From(at), dx)
 	})
 }

@@ -28,10 +28,10 @@ func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, bloc
 	t.do = do
 	cells := box{items: 1, rows: n.Channels, cols: 1, cell: work * n.Images * n.Space, task: taskCost + imageCost*n.Images}
 	d := m.divide(cells, m.pool.share())
-	t.blocks = d.Tasks
+	t.parts = d.Tasks
 	t.scalars = grow(t.scalars, RowScalars*n.Channels)
 	t.lanes = grow(t.lanes, 2*rowLanes*n.Channels)
-	t.moments = grow(t.moments, n.Channels)
+	t.about = grow(t.about, n.Channels)
 	m.runDivided(&cells, d, t)
 }
 
@@ -40,13 +40,13 @@ const imageCost = 1 << 9
 
 // channelsOf are the channels [c0,c1) of a block.
 func (t *channelTask) channelsOf(block int) (c0, c1 int) {
-	return bound(block, t.blocks, t.n.Channels), bound(block+1, t.blocks, t.n.Channels)
+	return bound(block, t.parts, t.n.Channels), bound(block+1, t.parts, t.n.Channels)
 }
 
 // lane is the offset of the sums of channel c. Each block has its own part of them, because other blocks may be running
 // a kernel with more sums.
 func (t *channelTask) lane(s *planeSum, c int) int {
-	c0, _ := t.channelsOf(c * t.blocks / t.n.Channels)
+	c0, _ := t.channelsOf(c * t.parts / t.n.Channels)
 	at := c - c0
 	return rowLanes * (2*(c-at) + s.sums()*at)
 }
@@ -83,7 +83,7 @@ func (t *channelTask) sumInPasses(w *worker, s *planeSum, lanes []float64, c0, c
 	n := &t.n
 	for c := c0; c < c1; c++ {
 		for lo := 0; lo < n.Space; lo += planeRow {
-			at, b := t.start(i, c), piece{lo, 1, min(planeRow, n.Space-lo)}
+			at, b := t.start(i, c), piece{0, lo, 1, min(planeRow, n.Space-lo)}
 			for k, x := range t.summands(w, s, at, b, t.scalarsOf(c)[0]) {
 				if k < s.sums() {
 					t.m.addLanes(w, lanes[rowLanes*(s.sums()*(c-c0)+k):][:rowLanes], x)
@@ -146,7 +146,7 @@ func (t *channelTask) normalizePlanes(w *worker, block int) {
 	c0, c1 := t.channelsOf(block)
 	t.sum(w, &t.firstRows, c0, c1, 0, 1)
 	for c := c0; c < c1; c++ {
-		t.moments[c] = planeMoments{}
+		t.about[c] = planeMoments{}
 		t.scalarsOf(c)[0] = float32(t.total(&t.firstRows, c, 0) / float64(n.Space))
 	}
 	for i0, i1 := 0, 0; i0 < n.Images; i0 = i1 {
@@ -158,14 +158,14 @@ func (t *channelTask) normalizePlanes(w *worker, block int) {
 	}
 	all := float64(n.Images * n.Space)
 	for c := c0; c < c1; c++ {
-		n.Mean[c], n.Var[c] = float32(t.moments[c].mean), float32(max(t.moments[c].sq/all, 0))
+		n.Mean[c], n.Var[c] = float32(t.about[c].mean), float32(max(t.about[c].sq/all, 0))
 	}
 	t.applyPlanes(w, block)
 }
 
 // joinMoments joins the moments of count values with those of k more.
 func (t *channelTask) joinMoments(c int, count, k float64) {
-	m, about := &t.moments[c], t.scalarsOf(c)
+	m, about := &t.about[c], t.scalarsOf(c)
 	off := t.total(&t.sumRows, c, 0) / k
 	between := float64(about[0]) + off - m.mean
 	m.sq += t.total(&t.sumRows, c, 1) - k*off*off + between*between*count*k/(count+k)
@@ -181,7 +181,9 @@ func (t *channelTask) applyPlanes(w *worker, block int) {
 		s := t.scalarsOf(c)
 		copy(s, []float32{n.Mean[c], n.Rstd[c] * orElse(n.Gamma, c, 1), orElse(n.Beta, c, 0), 0})
 		if t.whole == nil {
-			t.applyPieces(w, t.start(0, c), s[0], s[1], s[2])
+			for _, b := range t.pieces {
+				t.applyPiece(w, t.start(0, c), b, s[0], s[1], s[2])
+			}
 		}
 	}
 	if t.whole != nil {
@@ -206,11 +208,11 @@ func (t *channelTask) gradientPlanes(w *worker, block int) {
 		copy(t.scalarsOf(c), []float32{n.Mean[c], 0, 0})
 	}
 	t.sum(w, &t.sumRows, c0, c1, 0, n.Images)
-	half, count := len(t.sums)/2, float64(n.Images*n.Space)
+	count := float64(n.Images * n.Space)
 	for c := c0; c < c1; c++ {
 		rstd, gamma := n.Rstd[c], orElse(n.Gamma, c, 1)
 		dot, sum := t.total(&t.sumRows, c, 0)*float64(rstd), t.total(&t.sumRows, c, 1)
-		t.sums[c], t.sums[half+c] = dot, sum
+		t.record(0, 0, c, sum, dot)
 		byDev, shift := -rstd*rstd*float32(float64(gamma)*dot/count), -rstd*float32(float64(gamma)*sum/count)
 		s := t.scalarsOf(c)
 		copy(s, []float32{n.Mean[c], byDev, shift})
@@ -218,7 +220,9 @@ func (t *channelTask) gradientPlanes(w *worker, block int) {
 			s[3], s[5] = 0, rstd*gamma
 		}
 		if t.whole == nil {
-			t.gradientPieces(w, t.start(0, c), n.Mean[c], rstd*gamma, byDev, shift)
+			for _, b := range t.pieces {
+				t.gradientPiece(w, t.start(0, c), b, n.Mean[c], rstd*gamma, byDev, shift)
+			}
 		}
 	}
 	if t.whole != nil {

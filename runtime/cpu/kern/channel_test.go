@@ -52,7 +52,7 @@ func TestChannelMoments(t *testing.T) {
 func TestChannelBlocksApart(t *testing.T) {
 	const channels = 37
 	for _, blocks := range []int{1, 4, 5, channels} {
-		task := &channelTask{blocks: blocks}
+		task := &channelTask{parts: blocks}
 		task.n.Channels = channels
 		for i := range blocks {
 			c0, c1 := task.channelsOf(i)

@@ -78,10 +78,18 @@ func addRowKernels(all func(Type) Buf, add func(string, func(*Machine))) {
 			add(s.name+" scatter", func(m *Machine) { m.ScatterAdd(Buf{F32, x.Data[:4*50257*cols]}, x, index, cols, false) })
 		}
 	}
-	for _, s := range [][3]int{{32, 64, 112 * 112}, {32, 256, 56 * 56}, {32, 512, 28 * 28}, {32, 1024, 14 * 14}, {1, 2048, 7 * 7}, {1, 64, 112 * 112}} {
+	for _, s := range []struct {
+		name                            string
+		images, channels, space, groups int
+	}{
+		{"ResNet-50", 32, 64, 112 * 112, 0}, {"ResNet-50", 32, 256, 56 * 56, 0}, {"ResNet-50", 32, 512, 28 * 28, 0}, {"ResNet-50", 32, 1024, 14 * 14, 0},
+		{"ResNet-50", 32, 512, 7 * 7, 0}, {"ResNet-50", 1, 2048, 7 * 7, 0}, {"ResNet-50", 1, 64, 112 * 112, 0}, {"ResNet-50", 2, 256, 56 * 56, 0},
+		{"U-Net", 1, 320, 64 * 64, 32}, {"U-Net", 2, 640, 32 * 32, 32}, {"U-Net", 8, 1280, 16 * 16, 32}, {"VAE", 1, 128, 512 * 512, 32},
+		{"instances", 1, 64, 256 * 256, 64}, {"one group", 1, 256, 56 * 56, 1}, {"one group", 8, 256, 28 * 28, 1}, {"groups of odd planes", 4, 96, 57 * 57, 2},
+	} {
 		for _, last := range []bool{false, true} {
-			n := ChannelNorm{Images: s[0], Channels: s[1], Space: s[2], ChannelsLast: last, X: x, Y: x, DY: x, DX: x, Mean: stats, Var: stats, Rstd: stats}
-			name := fmt.Sprintf("ResNet-50 norm, %d images of %d channels, last=%v", s[0], s[1], last)
+			n := ChannelNorm{Images: s.images, Channels: s.channels, Space: s.space, Groups: s.groups, ChannelsLast: last, X: x, Y: x, DY: x, DX: x, Mean: stats, Var: stats, Rstd: stats}
+			name := fmt.Sprintf("%s norm, %d images of %d channels, %d groups, last=%v", s.name, s.images, s.channels, s.groups, last)
 			add(name, func(m *Machine) { m.ChannelNorm(&n) })
 			add(name+", gradient", func(m *Machine) { m.ChannelNormGrad(&n) })
 		}
