@@ -38,9 +38,6 @@ func (v *vm) addRows(t string) {
 				VMOVUPS(Mem{Base: sum, Disp: i * v.size()}, x)
 			}
 			loop(label+"Deep", deep, func() {
-				for o := 0; o < wide*v.w*typeSize(t); o += 64 {
-					PREFETCHT0(Mem{Base: at, Index: lds, Scale: 2, Disp: o})
-				}
 				for i, x := range s {
 					v.addAt(t, Mem{Base: at, Disp: i * v.w * typeSize(t)}, x)
 				}
@@ -88,101 +85,140 @@ func (v *vm) storeAll(s []vec, to reg.GPVirtual) {
 	}
 }
 
-// foldRows emits a foldRowsFunc: the sums of eight chains, or of four or two where there are no more, stay in registers as they are
-// folded.
+// foldRows emits a foldRowsFunc. Sums that wait for others are in registers, or in the frame where there are too few.
 func (v *vm) foldRows(t string) {
-	v.text("foldRows"+t, "span, vecs int, sum *float32, src *byte, lds int", "is a foldRowsFunc.")
-	vecs, sum, src, lds := ptrParam("vecs"), ptrParam("sum"), ptrParam("src"), ptrParam("lds")
+	v.text("foldRows"+t, "slots, rows, vecs int, sum *float32, src *byte, lds int", "is a foldRowsFunc.")
+	sum, src, lds, end, slots := ptrParam("sum"), ptrParam("src"), ptrParam("lds"), ptrParam("rows"), ptrParam("slots")
 	scaleBy(lds, typeSize(t))
-	f := folded{v: v, t: t, src: src, half: GP64(), lds: lds, three: GP64(), step: GP64()}
-	LEAQ(Mem{Base: lds, Index: lds, Scale: 2}, f.three)
-	MOVQ(lds, f.step)
+	IMULQ(lds, end)
+	ADDQ(src, end)
+	f := folded{v: v, t: t, apart: GP64(), three: GP64(), step: GP64()}
+	MOVQ(lds, f.apart)
+	IMULQ(slots, f.apart)
+	LEAQ(Mem{Base: f.apart, Index: f.apart, Scale: 2}, f.three)
+	MOVQ(f.apart, f.step)
 	SHLQ(Imm(3), f.step)
-	v.groups([]int{4, 1}, vecs, func(label string, wide int) {
-		f.label, f.wide, f.end = label, wide, ptrParam("span")
-		scaleBy(f.end, typeSize(t))
-		ADDQ(src, f.end)
-		LEAQ(Mem{Base: src, Index: lds, Scale: 4}, f.half)
-		for _, n := range []int{2, 4, 8} {
-			if wide == 1 && n < 8 {
-				continue
-			}
-			more := label + "MoreThan" + strconv.Itoa(n)
-			if n < 8 {
-				limit := GP64()
-				LEAQ(f.row(n), limit)
-				CMPQ(limit, f.end)
-				JLT(LabelRef(more))
-			}
-			v.storeAll(f.tree(0, n, n), sum)
-			if n < 8 {
-				JMP(LabelRef(label + "Next"))
-				Label(more)
-			}
-		}
-		Label(label + "Next")
-		ADDQ(imm(wide*v.size()), sum)
-		ADDQ(imm(wide*v.w*typeSize(t)), src)
+	f.spilled()
+	loop("slot", slots, func() {
+		vecs := ptrParam("vecs")
+		f.at, f.half, f.end = GP64(), GP64(), GP64()
+		MOVQ(src, f.at)
+		MOVQ(end, f.end)
+		v.groups(f.wides(), vecs, func(label string, wide int) {
+			f.label, f.wide = label, wide
+			LEAQ(Mem{Base: f.at, Index: f.apart, Scale: 4}, f.half)
+			v.storeAll(f.tree(0, chainsFolded), sum)
+			ADDQ(imm(wide*v.size()), sum)
+			ADDQ(imm(wide*v.w*typeSize(t)), f.at)
+			ADDQ(imm(wide*v.w*typeSize(t)), f.end)
+		})
+		ADDQ(lds, src)
 	})
 	VZEROUPPER()
 	RET()
 }
 
+// chainsFolded is the number of chains of a sum of a foldRowsFunc.
+const chainsFolded = 8
+
 // folded is what the code of a foldRowsFunc is about.
 type folded struct {
-	v                     *vm
-	t, label              string
-	wide                  int
-	src, half             reg.GPVirtual // rows 0 and 4
-	lds, three, step, end reg.GPVirtual
+	v                  *vm
+	t, label           string
+	wide               int
+	at, half           reg.GPVirtual // chains 0 and 4
+	apart, three, step reg.GPVirtual // from a chain to the next, to the third, from a row of a chain to the next
+	end                reg.GPVirtual // of the rows
+	frame              map[int]Mem   // sums of the first half of so many chains
 }
 
-// row is the address of row r < 8.
+// row is the address of the first row of chain r.
 func (f *folded) row(r int) Mem {
-	m := Mem{Base: f.src}
+	m := Mem{Base: f.at}
 	if r >= 4 {
 		m.Base = f.half
 	}
 	switch r % 4 {
 	case 1, 2:
-		m.Index, m.Scale = f.lds, uint8(r%4)
+		m.Index, m.Scale = f.apart, uint8(r%4)
 	case 3:
 		m.Index, m.Scale = f.three, 1
 	}
 	return m
 }
 
-// tree is the sum of k of n chains, every n/k th from the first on, as Path.Sum folds them.
-func (f *folded) tree(first, k, n int) []vec {
+// wides are the numbers of vectors of groups: half a kilobyte of f32 in a row where there are the registers.
+func (f *folded) wides() []int {
+	if f.v.wide() || f.t == "F32" {
+		return []int{8, 4, 1}
+	}
+	return []int{4, 1}
+}
+
+// spilled reserves the frame for sums of the widest group that do not fit in registers.
+func (f *folded) spilled() {
+	f.frame = map[int]Mem{}
+	most, wide := 2*f.v.w, f.wides()[0]
+	if f.t != "F32" {
+		most -= 2
+	}
+	for k, live := 2, wide; k <= chainsFolded; k, live = 2*k, live+wide {
+		if live+wide > most {
+			f.frame[k] = AllocLocal(wide * f.v.size())
+		}
+	}
+}
+
+// tree is the sum of k chains, the first and those 8/k, 16/k and so on after it, as Path.Sum folds them. Chains without rows are the
+// last ones.
+func (f *folded) tree(first, k int) []vec {
 	if k == 1 {
-		return f.chain(first, n)
+		return f.chain(first)
 	}
-	a, b := f.tree(first, k/2, n), f.tree(first+n/k, k/2, n)
-	for i := range a {
-		VADDPS(b[i], a[i], a[i])
+	a := f.tree(first, k/2)
+	next, at := first+chainsFolded/k, GP64()
+	done := f.label + "Fold" + strconv.Itoa(k) + "At" + strconv.Itoa(first)
+	LEAQ(f.row(next), at)
+	CMPQ(at, f.end)
+	JGE(LabelRef(done))
+	if frame, ok := f.frame[k]; ok && f.wide == f.wides()[0] {
+		for i, x := range a {
+			VMOVUPS(x, frame.Offset(i*f.v.size()))
+		}
+		for i, x := range f.tree(next, k/2) {
+			VADDPS(frame.Offset(i*f.v.size()), x, a[i])
+		}
+	} else {
+		for i, x := range f.tree(next, k/2) {
+			VADDPS(x, a[i], a[i])
+		}
 	}
+	Label(done)
 	return a
 }
 
-// chain is the sum of row r and every eighth after it.
-func (f *folded) chain(r, n int) []vec {
+// chain is the sum of the rows of chain r. That of chain 0 begins with 0, so that no sum is -0.
+func (f *folded) chain(r int) []vec {
 	s, at := f.v.several(f.wide), GP64()
-	for _, x := range s {
-		f.v.zero(x)
-	}
-	name := f.label + strconv.Itoa(n) + "Chain" + strconv.Itoa(r)
 	LEAQ(f.row(r), at)
-	if r > 0 {
-		CMPQ(at, f.end)
-		JGE(LabelRef(name + "Done"))
+	name := f.label + "Chain" + strconv.Itoa(r)
+	for i, x := range s {
+		m := Mem{Base: at, Disp: i * f.v.w * typeSize(f.t)}
+		if r == 0 {
+			f.v.zero(x)
+			f.v.addAt(f.t, m, x)
+		} else {
+			f.v.load(f.t, m, x)
+		}
 	}
+	JMP(LabelRef(name + "Next"))
 	Label(name)
 	for i, x := range s {
 		f.v.addAt(f.t, Mem{Base: at, Disp: i * f.v.w * typeSize(f.t)}, x)
 	}
+	Label(name + "Next")
 	ADDQ(f.step, at)
 	CMPQ(at, f.end)
 	JLT(LabelRef(name))
-	Label(name + "Done")
 	return s
 }

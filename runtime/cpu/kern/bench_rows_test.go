@@ -38,6 +38,32 @@ func BenchmarkRows(b *testing.B) {
 	})
 }
 
+// BenchmarkAcross are sums along a leading axis, as gradients of biases: of few rows and many, in caches and in memory.
+func BenchmarkAcross(b *testing.B) {
+	for _, p := range Paths() {
+		if p.lanes == 1 {
+			continue
+		}
+		for _, workers := range []int{1, 2} {
+			for t := range numTypes {
+				for _, rows := range []int{64, 128, 512, 1024, 4096, 30000, 100000} {
+					for _, cols := range []int{10, 64, 128, 768, 3072} {
+						if t.Size()*rows*cols > 1<<28 {
+							continue
+						}
+						b.Run(fmt.Sprintf("%s/%d/%v/%dx%d", p.Name(), workers, t, rows, cols), func(b *testing.B) {
+							m := New(p, workers)
+							defer m.Close()
+							x, sum := newDice(6).buf(t, rows*cols), zeros(F32, cols)
+							bytesPerSec(b, t.Size()*rows*cols, func() { m.Reduce(ReduceSum, sum, x, 1, rows, cols) })
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
 // BenchmarkChannelNorm are batch and group norms of ResNet's and U-Net's sizes and one of 64 MB, and their gradients.
 func BenchmarkChannelNorm(b *testing.B) {
 	shapes := []struct{ images, channels, space, groups int }{{32, 64, 1024, 0}, {32, 256, 64, 0}, {32, 512, 16, 0}, {4, 64, 1024, 8}, {16, 64, 16384, 0}, {32, 512, 49, 0}, {1, 256, 3136, 1}}

@@ -114,7 +114,7 @@ func (p *Path) addLanes(w *worker, sums []float64, x []float32) {
 	part := w.row[4].get(2 * p.lanes)
 	clear(part)
 	if pairs := len(x) / len(part); pairs > 0 {
-		p.addRows[F32](1, pairs, 2, 0, &part[0], bytes(&x[0]), 4*len(part), len(part))
+		p.addRows[F32](1, pairs, 2, 0, &part[0], bytes(&x[0]), 0, len(part))
 		x = x[pairs*len(part):]
 	}
 	for i, v := range x {

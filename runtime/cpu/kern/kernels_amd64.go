@@ -1457,7 +1457,7 @@ func addRowsF32AVX512(rows int, deep int, vecs int, begun int, sum *float32, src
 // foldRowsF32AVX512 is a foldRowsFunc.
 //
 //go:noescape
-func foldRowsF32AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsF32AVX512(slots int, rows int, vecs int, sum *float32, src *byte, lds int)
 
 // addRowsF16AVX512 is an addRowsFunc.
 //
@@ -1467,7 +1467,7 @@ func addRowsF16AVX512(rows int, deep int, vecs int, begun int, sum *float32, src
 // foldRowsF16AVX512 is a foldRowsFunc.
 //
 //go:noescape
-func foldRowsF16AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsF16AVX512(slots int, rows int, vecs int, sum *float32, src *byte, lds int)
 
 // addRowsBF16AVX512 is an addRowsFunc.
 //
@@ -1477,7 +1477,7 @@ func addRowsBF16AVX512(rows int, deep int, vecs int, begun int, sum *float32, sr
 // foldRowsBF16AVX512 is a foldRowsFunc.
 //
 //go:noescape
-func foldRowsBF16AVX512(span int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsBF16AVX512(slots int, rows int, vecs int, sum *float32, src *byte, lds int)
 
 // normBackAVX512 is a normBackFunc.
 //
@@ -2447,7 +2447,7 @@ func addRowsF32AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *
 // foldRowsF32AVX2 is a foldRowsFunc.
 //
 //go:noescape
-func foldRowsF32AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsF32AVX2(slots int, rows int, vecs int, sum *float32, src *byte, lds int)
 
 // addRowsF16AVX2 is an addRowsFunc.
 //
@@ -2457,7 +2457,7 @@ func addRowsF16AVX2(rows int, deep int, vecs int, begun int, sum *float32, src *
 // foldRowsF16AVX2 is a foldRowsFunc.
 //
 //go:noescape
-func foldRowsF16AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsF16AVX2(slots int, rows int, vecs int, sum *float32, src *byte, lds int)
 
 // addRowsBF16AVX2 is an addRowsFunc.
 //
@@ -2467,7 +2467,7 @@ func addRowsBF16AVX2(rows int, deep int, vecs int, begun int, sum *float32, src 
 // foldRowsBF16AVX2 is a foldRowsFunc.
 //
 //go:noescape
-func foldRowsBF16AVX2(span int, vecs int, sum *float32, src *byte, lds int)
+func foldRowsBF16AVX2(slots int, rows int, vecs int, sum *float32, src *byte, lds int)
 
 // normBackAVX2 is a normBackFunc.
 //

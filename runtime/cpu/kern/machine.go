@@ -34,6 +34,7 @@ type Machine struct {
 	shared    [2]floats // operands of a product that its blocks share
 	whole     floats    // a result that only a PostOp reads
 	runSums   floats    // of long rows: what their runs are reduced to
+	chainSums floats    // of the chains of long columns
 	parts     floats    // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64
 	lossCount [maxParts + 1]float64

@@ -52,6 +52,7 @@ type Path struct {
 	addRuns  func(rows, runs int, dst, part *float32, row int, outer *int, step int, starts, lengths *int)
 	addRows  [numTypes]addRowsFunc  // nil in Go and for NEON
 	foldRows [numTypes]foldRowsFunc // nil where addRows is
+	foldMost int                    // rows in caches that foldRows sums faster than addRows
 	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
 	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
@@ -176,12 +177,13 @@ type finishFunc func(h, n int, dst *byte, ldd int, tile, shift *float32, add *by
 type normBackFunc func(n int, dx, x, dy, gamma, dgamma, dbeta *float32, mean, rstd, inv, center float32)
 
 // addRowsFunc adds deep rows of src, step elements apart and vecs vectors long, one by one to each of so many rows of sum, or to zero
-// where these have not begun. Those for the next row of sum begin lds elements on. It prefetches what is 2*lds ahead.
+// where these have not begun. Those for the next row of sum begin lds elements on.
 type addRowsFunc func(rows, deep, vecs, begun int, sum *float32, src *byte, lds, step int)
 
-// foldRowsFunc sums the columns of rows of vecs vectors, lds elements apart, in eight chains that are folded as fold does. Rows begin
-// less than span elements, more than none, from the first.
-type foldRowsFunc func(span, vecs int, sum *float32, src *byte, lds int)
+// foldRowsFunc sums the columns of rows of vecs vectors, lds elements apart, into each of so many slots, of which there are no more than
+// rows: a row of sum, each vecs vectors behind the one before. Slot i sums row i and every slots-th after it, in eight chains that are
+// folded as fold does.
+type foldRowsFunc func(slots, rows, vecs int, sum *float32, src *byte, lds int)
 
 // gemvFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
 type gemvFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)

@@ -81,7 +81,7 @@ func avx512Path() *Path {
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx512", 16, 14, 32, 16, 16, 1024, 8*14*1024
 	kernelsAVX512(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2), poolTableOf(poolsAVX512)}
-	p.probe, p.probeFlop = probeAVX512, 4*24*16*2
+	p.probe, p.probeFlop, p.foldMost = probeAVX512, 4*24*16*2, 16*lanes
 	p.composes, p.planes = !RaceEnabled, true
 	return p.common()
 }
@@ -91,7 +91,7 @@ func avx2Path() *Path {
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx2", 8, 6, 16, 8, 8, 1024, 6*6*1024
 	kernelsAVX2(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2)}
-	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
+	p.probe, p.probeFlop, p.foldMost = probeAVX2, 4*12*8*2, 4*lanes
 	p.composes, p.planes = !RaceEnabled, true
 	return p.common()
 }

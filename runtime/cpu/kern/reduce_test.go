@@ -10,6 +10,8 @@ import (
 // these are the same on all paths.
 func TestReduceAnywhere(t *testing.T) {
 	results := map[string]string{}
+	// Few rows in memory, more in memory, many in caches, of few columns, in registers, in sums.
+	ways := [][3]int{{1, 300, 15003}, {2, 515, 4200}, {1, 2100, 77}, {2, 700, 19}, {1, 1500, 200}, {3, 450, 133}}
 	onPaths(t, func(t *testing.T, m *Machine) {
 		d := newDice(41)
 		for round := range 60 {
@@ -17,8 +19,12 @@ func TestReduceAnywhere(t *testing.T) {
 			if round%10 == 0 {
 				outer, n, inner = 1, 1+d.IntN(3*sumRun), 2+d.IntN(20)
 			}
+			typ := d.typ()
+			if i := round / 3; round%3 == 1 && i < len(ways) {
+				outer, n, inner, typ = ways[i][0], ways[i][1], ways[i][2], F32
+			}
 			op := []Reduction{ReduceSum, ReduceMean, ReduceSumSq}[round%3]
-			src := d.buf(d.typ(), outer*n*inner)
+			src := d.buf(typ, outer*n*inner)
 			if round%5 == 0 { // -0 alone
 				for i := range src.Len() {
 					src.set(i, float32(math.Copysign(0, -1)))

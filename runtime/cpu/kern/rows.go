@@ -15,6 +15,7 @@ const (
 	rowLoss
 	rowReduce
 	rowReduceRuns
+	rowSumDeep
 	rowReduceAcross
 	rowGather
 	rowScatter
@@ -39,6 +40,8 @@ type rowTask struct {
 	preWork         int       // its cost for an element
 	runs            int       // parts of a long row that are reduced on their own
 	parts           []float32 // their results
+	chains          []float32 // 64 rows of sums of each part; nil: they are in registers
+	large           bool      // the operand is read from memory
 }
 
 // eachWith is each with a post-op on blocks of the result, unless that is nil.
@@ -83,7 +86,11 @@ const (
 
 func (t *rowTask) Run(worker, i int) {
 	w := t.m.worker[worker]
-	if t.op == rowReduceAcross || t.op == rowScatter {
+	switch t.op {
+	case rowSumDeep:
+		t.sumDeep(w, i)
+		return
+	case rowReduceAcross, rowScatter:
 		t.strip(w, i)
 		return
 	}
