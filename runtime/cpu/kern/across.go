@@ -7,7 +7,7 @@ package kern
 // reduceAcross reduces an axis behind which there are others.
 func (m *Machine) reduceAcross(t *rowTask) {
 	t.m, t.rows, t.chains = m, min(t.n, sumRun), nil
-	t.large = t.outer*t.n*t.inner*t.a.Type.Size() > inCaches
+	t.large = t.outer*t.n*t.inner*t.a.Type.Size() > m.Caches().last()
 	items := t.outer * t.runs
 	if t.goesDeep() {
 		t.op, t.chains = rowSumDeep, m.chainSums.get(items*lanes*t.inner)
@@ -18,11 +18,10 @@ func (m *Machine) reduceAcross(t *rowTask) {
 	m.runPart(t, box{items: items, rows: 1, cols: ceilDiv(t.inner, columnUnit), cell: 2 * t.rows * columnUnit, task: taskCost + rowCost*t.rows})
 }
 
-// Operands of more than inCaches bytes are read from memory. At least deepLeast rows of them are worth memory for 64 sums of each column,
-// and deepLeast of so few columns that 64 rows of sums stay in the first-level cache. deepStreams is how many rows are added to sums
-// at a time, as many streams of memory. A task has a multiple of deepUnit sums, of which deepBlock stay in the second-level cache.
+// At least deepLeast rows from memory are worth memory for 64 sums of each column, and so are as many in caches of so few columns
+// that 64 rows of sums stay in the first-level cache. deepStreams is how many rows are added to sums at a time, as many
+// streams of memory. A task has a multiple of deepUnit sums, of which deepBlock stay in the second-level cache.
 const (
-	inCaches    = 16 << 20
 	deepLeast   = 8 * lanes
 	narrowInner = 64
 	deepStreams = 8

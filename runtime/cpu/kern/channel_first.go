@@ -204,7 +204,7 @@ func (t *channelTask) moments(w *worker, u channelUnit) {
 func (t *channelTask) apply(w *worker, u channelUnit) {
 	n, at, p := &t.n, t.start(u.set, u.c), t.runs[u.k]
 	mean, factor, shift := n.Mean[u.stat], n.Rstd[u.stat]*orElse(n.Gamma, u.c, 1), orElse(n.Beta, u.c, 0)
-	if p = t.byKernel(w, at, p, mean, factor, shift, 0); p.cols > 0 {
+	if p = t.byKernel(w, at, p, mean, factor, shift); p.cols > 0 {
 		t.applyPiece(w, at, p, mean, factor, shift)
 	}
 }

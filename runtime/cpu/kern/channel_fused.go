@@ -257,7 +257,7 @@ func (f normFormula) formula() *Formula {
 			y = w.op(Add, y, other)
 		}
 		if f.relu {
-			y = w.op(Max, y, w.zero())
+			y = w.op(Relu, y)
 		}
 		w.store(f.out, y)
 		if f.copy {
