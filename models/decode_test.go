@@ -29,19 +29,7 @@ func TestDecodingAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer z.Model.Close()
-		window, err := z.Model.Infer(ampc.InferConfig{Policy: policy}, z.Output)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := window.Run(t.Context(), ampc.Feed{"ids": ids})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, err := r.Value(z.Output)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := h.Floats()
+		want := logitsOf(t, z, policy, ids)
 		m := ampc.New("cached", ampc.Seed(5))
 		defer m.Close()
 		g, err := generate.New(m, models.GPT(z.Options), generate.Config{Chunk: 16, Policy: policy})

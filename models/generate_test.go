@@ -16,10 +16,6 @@ func TestGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer z.Model.Close()
-	window, err := z.Model.Infer(ampc.InferConfig{}, z.Output)
-	if err != nil {
-		t.Fatal(err)
-	}
 	m := ampc.New("cached", ampc.Seed(5))
 	defer m.Close()
 	g, err := generate.New(m, models.GPT(z.Options), generate.Config{Chunk: 8})
@@ -38,15 +34,7 @@ func TestGenerate(t *testing.T) {
 		}
 		ids = append(ids, token.ID)
 	}
-	r, err := window.Run(t.Context(), ampc.Feed{"ids": ids})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := r.Value(z.Output)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logits := h.Floats()
+	logits := logitsOf(t, z, ampc.Policy{}, ids)
 	for i := prompt; i < len(ids); i++ {
 		row := logits[(i-1)*50:][:50]
 		if want := slices.Index(row, slices.Max(row)); int(ids[i]) != want {

@@ -23,19 +23,7 @@ func TestBatchesAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer z.Model.Close()
-			step, err := z.Model.Infer(ampc.InferConfig{Policy: policy}, z.Output)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := step.Run(t.Context(), ampc.Feed{"ids": ids[first*seq : (first+batch)*seq]})
-			if err != nil {
-				t.Fatal(err)
-			}
-			h, err := r.Value(z.Output)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return h.Floats()
+			return logitsOf(t, z, policy, ids[first*seq:(first+batch)*seq])
 		}
 		all := logits(0, most)
 		for _, batch := range []int{1, 2, 4} {
@@ -46,4 +34,22 @@ func TestBatchesAgree(t *testing.T) {
 			}
 		}
 	}
+}
+
+// logitsOf are the logits of all tokens under a policy.
+func logitsOf(t *testing.T, z *models.Zoo, policy ampc.Policy, ids []int32) []float32 {
+	t.Helper()
+	step, err := z.Model.Infer(ampc.InferConfig{Policy: policy}, z.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := step.Run(t.Context(), ampc.Feed{"ids": ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := r.Value(z.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Floats()
 }
