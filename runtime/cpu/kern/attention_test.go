@@ -214,10 +214,11 @@ func TestAttentionDivided(t *testing.T) {
 		for _, m := range machines {
 			m.Close()
 		}
-		if apart == 0 || some == 0 {
+		finer := attnKeys%(2*roundUp(leastKeys, p.stairRows)) == 0 // blocks of keys may be smaller
+		if apart == 0 || finer && some == 0 {
 			t.Errorf("%s: gradients of queries and keys were apart %d times, of some heads only %d times", p.Name(), apart, some)
 		}
-		if smaller[0] == 0 || p.blockOf(gradQueries) > p.queries && smaller[1] == 0 || attnKeys%(2*roundUp(leastKeys, p.stairRows)) == 0 && smaller[2] == 0 {
+		if smaller[0] == 0 || p.blockOf(gradQueries) > p.queries && smaller[1] == 0 || finer && smaller[2] == 0 {
 			t.Errorf("%s: blocks of queries, of their gradients and of keys were smaller %v times", p.Name(), smaller)
 		}
 	}

@@ -156,7 +156,7 @@ func TestHalfTiles(t *testing.T) {
 			}
 			halves += flag(many.gemm.unit < p.nr)
 		}
-		if p.vw < p.nr && halves == 0 {
+		if 2*p.vw == p.nr && halves == 0 { // tiles of 12 columns, NEON's, are small enough
 			t.Errorf("%s: no block began in the middle of a tile", p.Name())
 		}
 		one.Close()
