@@ -7,7 +7,7 @@ package kern
 // reduceAcross reduces an axis behind which there are others.
 func (m *Machine) reduceAcross(t *rowTask) {
 	t.m, t.rows, t.chains = m, min(t.n, sumRun), nil
-	t.large = t.outer*t.n*t.inner*t.a.Type.Size() > m.Caches().last()
+	t.large = t.outer*t.n*t.inner*t.a.Type.Size() > m.Caches().inLast()
 	items := t.outer * t.runs
 	if t.goesDeep() {
 		t.op, t.chains = rowSumDeep, m.chainSums.get(items*lanes*t.inner)

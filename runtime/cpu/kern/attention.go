@@ -188,7 +188,8 @@ func (p *Path) blockOf(n int) int { return max(1, n/p.queries) * p.queries }
 func (t *attnTask) Run(worker, i int) {
 	w := t.m.worker[worker]
 	x := &w.attn.head
-	item, i := t.first+i/t.part.rows, i%t.part.rows
+	each := t.attnPlan.box.items / t.heads // items for a key head: one, or its heads of queries
+	item, i := t.first*each+i/t.part.rows, i%t.part.rows
 	*x = attnHead{t: t, w: w, p: t.m.Path, mem: &w.attn}
 	switch t.mode {
 	case attnGradAll:
@@ -203,7 +204,6 @@ func (t *attnTask) Run(worker, i int) {
 		}
 		return
 	}
-	item += t.first * (t.attnPlan.box.items/t.heads - 1)
 	x.b, x.head = item/t.a.Heads, item%t.a.Heads
 	if t.mode == attnForward && i == t.part.rows-1 {
 		x.headComes((item+1)/t.a.Heads, (item+1)%t.a.Heads)

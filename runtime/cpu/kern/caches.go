@@ -34,16 +34,18 @@ func (c Caches) packedB() int {
 	return min(max(c.Last/(2*4), leastPackedB), mostPackedB)
 }
 
-// last is how many bytes are taken to stay in the largest cache.
-func (c Caches) last() int {
+const (
+	leastPackedB = 1 << 19
+	mostPackedB  = 1 << 20
+)
+
+// usualLast is the size of a largest cache that is not known. A known size counts within a quarter of it and four times as much.
+const usualLast = 16 << 20
+
+// inLast is how many bytes are taken to stay in the largest cache.
+func (c Caches) inLast() int {
 	if c.Last == 0 {
 		return usualLast
 	}
 	return min(max(c.Last, usualLast/4), usualLast*4)
 }
-
-const (
-	usualLast    = 16 << 20
-	leastPackedB = 1 << 19
-	mostPackedB  = 1 << 20
-)

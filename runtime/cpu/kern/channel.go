@@ -127,14 +127,14 @@ func (s *channelStats) sumsOf(set, piece int) (a, b []float64) {
 
 // record stores the sums of a channel of a piece.
 func (s *channelStats) record(set, piece, c int, a, b float64) {
-	at := 2*s.n.Channels*(set*max(1, len(s.pieces))+piece) + c
-	s.sums[at], s.sums[at+s.n.Channels] = a, b
+	x, y := s.sumsOf(set, piece)
+	x[c], y[c] = a, b
 }
 
 // recorded are the sums of a channel of a piece.
 func (s *channelStats) recorded(set, piece, c int) (a, b float64) {
-	at := 2*s.n.Channels*(set*max(1, len(s.pieces))+piece) + c
-	return s.sums[at], s.sums[at+s.n.Channels]
+	x, y := s.sumsOf(set, piece)
+	return x[c], y[c]
 }
 
 // stat is the statistic of a channel of a set.
