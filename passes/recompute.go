@@ -176,7 +176,7 @@ func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 	}
 	for _, m := range (*body)[first:] {
 		m.Pos, m.Why = n.Pos, ir.Reason{Class: m.Def().Class, Cause: ir.ByNeighbour, From: y}
-		if m.Out[0].Type.Shape == y.Type.Shape {
+		if fusible(m) && m.Out[0].Type.Shape == y.Type.Shape { // of a row of one element the statistics have the same shape
 			m.Why.Cluster, m.Why.Launch = reader.Why.Cluster, reader.Why.Launch
 		}
 	}

@@ -98,3 +98,33 @@ func TestRecomputedNormOfATransposedTensor(t *testing.T) {
 		m.Close()
 	}
 }
+
+// A step computes a norm of rows or planes of one element again in a cluster, which the change of its statistics' shape is not in.
+func TestRecomputedNormsOfSingleElements(t *testing.T) {
+	norms := []func(m *ampc.Model) ampc.Tensor{
+		func(m *ampc.Model) ampc.Tensor { return m.LayerNorm("norm", m.Linear("fc", m.Input("x", ampc.F32, 8, 3), 1)) },
+		func(m *ampc.Model) ampc.Tensor { return m.RMSNorm("norm", m.Linear("fc", m.Input("x", ampc.F32, 1, 3), 1)) },
+		func(m *ampc.Model) ampc.Tensor {
+			return m.GroupNorm("norm", m.Conv2d("conv", m.Input("x", ampc.F32, 2, 3, 4, 4), 4, 4), 2)
+		},
+		func(m *ampc.Model) ampc.Tensor {
+			return m.InstanceNorm("norm", m.Conv2d("conv", m.Input("x", ampc.F32, 2, 3, 4, 4), 4, 4), ampc.InstanceNormOptions{Affine: true})
+		},
+	}
+	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()} {
+		for i, norm := range norms {
+			m := ampc.New("single", ampc.Seed(1))
+			loss := m.ReduceMean(m.Silu(norm(m)))
+			step, err := m.Train(ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss})
+			if err != nil {
+				t.Errorf("norm %d under %s: %v", i, p.Name, err)
+				continue
+			}
+			var text strings.Builder
+			if err := step.WriteIR(&text); err != nil || !strings.Contains(text.String(), "norm.again") {
+				t.Errorf("norm %d under %s: the norm is not computed again: %v\n%s", i, p.Name, err, &text)
+			}
+			m.Close()
+		}
+	}
+}
