@@ -364,3 +364,20 @@ func TestRulesUnderEveryPolicy(t *testing.T) {
 		}
 	}
 }
+
+// Weights of two losses may be skipped apart from each other, each with the states of its own rule.
+func TestRulesOfTwoLosses(t *testing.T) {
+	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
+		for name, c := range cases() {
+			m := ampc.New("two")
+			x, y := m.Input("x", ampc.F32, 4, 4), m.Input("y", ampc.I32, 4)
+			mean := m.CrossEntropy(m.Linear("a", x, 5, ampc.LinearOptions{NoBias: true}), y) // over examples that count
+			sum := m.ReduceSum(m.Square(m.Linear("b", x, 3, ampc.LinearOptions{NoBias: true})))
+			c.Policy, c.Micro = p, 2
+			if _, err := m.Train(c, ampc.Loss{Value: m.Add(mean, sum)}); err != nil {
+				t.Errorf("%s under %s: %v", name, p.Name, err)
+			}
+			m.Close()
+		}
+	}
+}

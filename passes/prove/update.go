@@ -144,6 +144,8 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 			for _, x := range w.Def.In {
 				g.link(t, n, x, linked)
 			}
+		} else {
+			g.linkStates(t, n, w, linked, map[*ir.Value]bool{})
 		}
 	default:
 		other := g.skipGroupOf(w.Def)
@@ -156,6 +158,28 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 		}
 		if other != t && (!g.covers(t, other) || !g.covers(other, t)) {
 			g.p.report(n, "reads %s, which is skipped by %s and not by %s as it is", v, other.skip, t.skip)
+		}
+	}
+}
+
+// linkStates is link for the states of optimizers that v is computed from, such as the moments of a user's rule.
+func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool, seen map[*ir.Value]bool) {
+	if v == nil || seen[v] {
+		return
+	}
+	seen[v] = true
+	variable := v.Next
+	if v.Def == nil {
+		variable = v
+	}
+	switch {
+	case variable != nil:
+		if variable.Attr.Get("role") == "optimizer" {
+			g.link(t, n, v, linked)
+		}
+	case g.p.sec[v.Def.ID] == ir.Update:
+		for _, x := range v.Def.In {
+			g.linkStates(t, n, x, linked, seen)
 		}
 	}
 }
