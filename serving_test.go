@@ -7,9 +7,12 @@ import (
 	"flag"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"ampc"
+	"ampc/lower"
+	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
 
@@ -308,4 +311,72 @@ func TestServingCustomOp(t *testing.T) {
 	}
 	group.Wait()
 	check(first, 100)
+}
+
+// loadCounter is a backend that counts the programs that are loaded.
+type loadCounter struct {
+	*cpu.Backend
+	n atomic.Int64
+}
+
+func (b *loadCounter) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) {
+	b.n.Add(1)
+	return b.Backend.Load(p, s)
+}
+
+// TestServingManySizes: a call compiles at most twice, for For and for Run, however many goroutines ask for sizes beyond
+// those that the step keeps.
+func TestServingManySizes(t *testing.T) {
+	c, err := cpu.Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	b := &loadCounter{Backend: c}
+	m := ampc.New("sizes", ampc.On(b))
+	defer m.Close()
+	x := m.Input("x", ampc.F32, ampc.Dim("N"), 16)
+	y := m.Relu(x)
+	step, err := m.Infer(ampc.InferConfig{Sizes: ampc.Sizes{"N": 1}}, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const goroutines, calls = 40, 4
+	var group sync.WaitGroup
+	for g := range goroutines {
+		group.Go(func() {
+			for i := range calls {
+				n := 2 + (7*g+5*i)%40
+				sized, err := step.For(ampc.Sizes{"N": int64(n)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r, err := sized.Run(t.Context(), ampc.Feed{"x": make([]float32, 16*n)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if h, err := r.Value(y); err != nil || h.Len() != 16*n {
+					t.Errorf("%d elements of %d rows, %v", h.Len(), n, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if most := int64(1 + 2*goroutines*calls); b.n.Load() > most {
+		t.Errorf("%d programs were loaded for %d calls", b.n.Load(), goroutines*calls)
+	}
+}
+
+// TestEndedContext: a call whose context has ended returns its cause, whoever waits.
+func TestEndedContext(t *testing.T) {
+	m, step, _ := served(t, 1)
+	defer m.Close()
+	mine := errors.New("mine")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(mine)
+	if _, err := step.Run(ctx, ampc.Feed{"x": make([]float32, 20*24)}); !errors.Is(err, mine) {
+		t.Errorf("%v, want the cause", err)
+	}
 }

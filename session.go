@@ -321,53 +321,57 @@ func (s *Step) concurrent() bool {
 // begin lets one call at a time run the step. A training step that another
 // goroutine is running is an error, since the order of its batches would be
 // chance. Runs of inference steps leave the gate, and wait for each other only
-// where the backend does not run them at the same time.
-func (s *Step) begin(ctx context.Context, call string) (end func(), err error) {
+// where the backend does not run them at the same time. running is the step, or
+// what was compiled in its place.
+func (s *Step) begin(ctx context.Context, call string) (running *Step, end func(), err error) {
 	root := s
 	if s.of != nil {
 		root = s.of
 	}
-	leave := s.model.gate.leave
+	gate := s.model.gate
+	leave := gate.leave
 	if len(s.losses) > 0 {
 		if !root.turn.try() {
-			return nil, fmt.Errorf("%s: another goroutine is running this training step: call it from one goroutine at a time", call)
+			return nil, nil, fmt.Errorf("%s: another goroutine is running this training step: call it from one goroutine at a time", call)
 		}
 		leave = func() {
-			s.model.gate.leave()
+			gate.leave()
 			root.turn.leave()
 		}
 	}
-	if err := s.model.gate.enter(ctx); err != nil {
+	if err := gate.enter(ctx); err != nil {
 		if len(s.losses) > 0 {
 			root.turn.leave()
 		}
-		return nil, fmt.Errorf("%s: %w", call, err)
+		return nil, nil, fmt.Errorf("%s: %w", call, err)
 	}
 	if s.exec == nil {
-		leave()
-		return nil, errClosed
+		if s, err = s.again(); err != nil {
+			leave()
+			return nil, nil, err
+		}
 	}
 	if call != "run" {
-		return leave, nil
+		return s, leave, nil
 	}
 	if len(s.pending) > 0 {
 		leave()
-		return nil, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
+		return nil, nil, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
 	}
 	if err := s.sizeWaiting(); err != nil {
 		leave()
-		return nil, fmt.Errorf("run: %w", err)
+		return nil, nil, fmt.Errorf("run: %w", err)
 	}
 	if err := s.model.session.refresh(ctx, s); err != nil {
 		leave()
-		return nil, err
+		return nil, nil, err
 	}
 	if s.concurrent() {
 		s.flight.Add(1)
 		leave()
-		return s.flight.Done, nil
+		return s, s.flight.Done, nil
 	}
-	return leave, nil
+	return s, leave, nil
 }
 
 // sharedScale is a loss scale that losses name by its Scaler.

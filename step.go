@@ -96,14 +96,7 @@ func (s *Step) Profile(f func(part lower.Part, step int, timing runtime.Timing))
 // checked between the kernels of the step, so the longest kernel bounds the wait. A
 // GPU runs a step as a whole.
 func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
-	end, err := s.begin(ctx, "run")
-	if err == errClosed && s.wasEvicted() { // another goroutine asked for other sizes since
-		again, err := s.of.For(s.sizes)
-		if err != nil {
-			return nil, err
-		}
-		return again.Run(ctx, micro...)
-	}
+	s, end, err := s.begin(ctx, "run")
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +116,12 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 // Accumulate adds a micro-batch to the step that Apply will run. It copies the
 // feed's data. All micro-batches of a step have one size (For).
 func (s *Step) Accumulate(ctx context.Context, f Feed) error {
-	end, err := s.begin(ctx, "accumulate")
+	s, end, err := s.begin(ctx, "accumulate")
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := cmp.Or(ctx.Err(), s.sizeWaiting()); err != nil {
+	if err := cmp.Or(context.Cause(ctx), s.sizeWaiting()); err != nil {
 		return fmt.Errorf("accumulate: %w", err)
 	}
 	if len(s.pending) >= max(s.config.Micro, 1) {
@@ -151,7 +144,7 @@ func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 
 // Apply runs the accumulated micro-batches as one step.
 func (s *Step) Apply(ctx context.Context) (*Result, error) {
-	end, err := s.begin(ctx, "apply")
+	s, end, err := s.begin(ctx, "apply")
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +155,8 @@ func (s *Step) Apply(ctx context.Context) (*Result, error) {
 	if len(s.pending) == 0 {
 		return nil, fmt.Errorf("apply: no micro-batch was accumulated")
 	}
-	if err := ctx.Err(); err != nil { // they wait for another call
-		return nil, err
+	if ctx.Err() != nil { // they wait for another call
+		return nil, fmt.Errorf("apply: %w", context.Cause(ctx))
 	}
 	feeds := s.pending
 	s.pending = nil
@@ -171,8 +164,8 @@ func (s *Step) Apply(ctx context.Context) (*Result, error) {
 }
 
 func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("run: %w", context.Cause(ctx))
 	}
 	if len(feeds) > max(s.config.Micro, 1) {
 		return nil, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set TrainConfig.Micro", len(feeds), max(s.config.Micro, 1))
@@ -305,6 +298,11 @@ func (s *Step) For(sizes Sizes) (*Step, error) {
 		s = s.of
 	}
 	defer s.model.gate.hold()()
+	return s.ofSizes(sizes)
+}
+
+// ofSizes is For inside the gate, of the step that has the config's sizes.
+func (s *Step) ofSizes(sizes Sizes) (*Step, error) {
 	if s.exec == nil {
 		return nil, errClosed
 	}
@@ -346,10 +344,14 @@ func (s *Step) sizeWaiting() error {
 	return nil
 }
 
-// wasEvicted reports whether For closed the step, to make room for other sizes.
-func (s *Step) wasEvicted() bool {
-	defer s.model.gate.hold()()
-	return s.evicted && len(s.losses) == 0 && s.of.exec != nil
+// again returns a closed step as it is now compiled: an inference step that For closed to make room
+// is compiled again. Between its For and its Run any number of goroutines may have asked for other
+// sizes, so this happens inside the gate that the run begins in.
+func (s *Step) again() (*Step, error) {
+	if !s.evicted || len(s.losses) > 0 {
+		return nil, errClosed
+	}
+	return s.of.ofSizes(s.sizes)
 }
 
 // String lists the sizes in order of name: "N=3 T=128".
