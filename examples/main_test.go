@@ -1,11 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // output runs an example and returns its lines and, for each, its numbers.
@@ -175,6 +181,7 @@ func TestRowsOf(t *testing.T) {
 	for body, want := range map[string]string{
 		"[" + row + ",[1,2]]":             "row 1 has 2 numbers, want 16",
 		"[[1," + row[1:] + "]":            "row 0 has 17 numbers, want 16",
+		"[" + row + "][" + row + "]":      "want a list of rows of 16 numbers",
 		"[]":                              "want a list of rows of 16 numbers",
 		"[[\"a\"]]":                       "want a list of rows of 16 numbers",
 		strings.Replace(row, "1", "", -1): "want a list of rows of 16 numbers",
@@ -182,5 +189,78 @@ func TestRowsOf(t *testing.T) {
 		if _, err := rowsOf(strings.NewReader(body)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", body, err, want)
 		}
+	}
+}
+
+// An interrupted server answers the requests that it has begun. It refuses bodies that are too large and says where there is no
+// answer in JSON.
+func TestServerIsInterrupted(t *testing.T) {
+	t.Setenv("SERVE", "localhost:0")
+	reader, writer := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- serve(writer) }()
+	line, err := bufio.NewReader(reader).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Fields(line)[2]
+	row := "[" + strings.Repeat("1,", features-1) + "1]"
+	for body, want := range map[string]int{
+		"[" + row + strings.Repeat(","+row, 20) + "]":     http.StatusOK,
+		"[" + row + strings.Repeat(","+row, 40_000) + "]": http.StatusRequestEntityTooLarge,
+		"[" + strings.ReplaceAll(row, "1", "3e38") + "]":  http.StatusUnprocessableEntity,
+		"[" + row + "]" + row:                             http.StatusBadRequest,
+	} {
+		r, err := http.Post(url, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil || r.StatusCode != want || len(text) == 0 {
+			t.Errorf("%.40s...: %s, want %d; %q, %v", body, r.Status, want, text, err)
+		}
+	}
+	body, more := io.Pipe()
+	answer := make(chan int, 1)
+	begun := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}} // sends a body when it is asked for
+	go func() {
+		ask, _ := http.NewRequest("POST", url, body)
+		ask.Header.Set("Expect", "100-continue")
+		r, err := begun.Do(ask)
+		if err != nil {
+			t.Error(err)
+			answer <- 0
+			return
+		}
+		r.Body.Close()
+		answer <- r.StatusCode
+	}()
+	if _, err := io.WriteString(more, "["+row); err != nil { // the handler reads
+		t.Fatal(err)
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(syscall.SIGTERM); err != nil {
+		t.Skip(err)
+	}
+	for { // until it takes no more requests
+		if r, err := http.Post(url, "application/json", strings.NewReader("[]")); err != nil {
+			break
+		} else {
+			r.Body.Close()
+		}
+	}
+	if _, err := io.WriteString(more, "]"); err != nil {
+		t.Error(err)
+	}
+	more.Close()
+	if got := <-answer; got != http.StatusOK {
+		t.Errorf("the request in flight was answered with %d", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -10,13 +10,18 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
+	"time"
 
 	"ampc"
 )
 
-// features is how many numbers a row has.
-const features = 16
+const (
+	features = 16 // numbers of a row
+	rowsOnce = 8  // rows that a call takes at most: a step keeps so many sizes compiled
+)
 
 // serve is an HTTP server of a model. POST /classify takes rows of 16 numbers as
 // JSON and returns the probabilities of four classes for each. All requests share
@@ -33,45 +38,70 @@ func serve(w io.Writer) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /classify", func(out http.ResponseWriter, r *http.Request) {
-		rows, err := rowsOf(http.MaxBytesReader(out, r.Body, 1<<20))
+		answer, status, err := reply(r.Context(), step, p, http.MaxBytesReader(out, r.Body, 1<<20))
 		if err != nil {
-			http.Error(out, err.Error(), http.StatusBadRequest)
+			http.Error(out, err.Error(), status)
 			return
 		}
-		classes, err := classify(r.Context(), step, p, rows)
-		if err != nil {
-			http.Error(out, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_ = json.NewEncoder(out).Encode(classes) // the client may be gone
+		out.Header().Set("Content-Type", "application/json")
+		_, _ = out.Write(answer) // the client may be gone
 	})
 	addr := os.Getenv("SERVE")
-	if addr != "" {
-		return http.ListenAndServe(addr, mux)
+	asked := addr != ""
+	if !asked {
+		addr = "localhost:0"
 	}
-	l, err := net.Listen("tcp", "localhost:0")
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: mux}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
-	if err := ask(w, "http://"+l.Addr().String()+"/classify"); err != nil {
+	if asked {
+		fmt.Fprintf(w, "serving at http://%s/classify until interrupted\n", l.Addr())
+		select {
+		case <-ctx.Done():
+			stop() // a second interrupt ends the process
+		case err := <-done:
+			return err
+		}
+	} else if err := ask(w, "http://"+l.Addr().String()+"/classify"); err != nil {
 		return err
 	}
-	if err := server.Shutdown(context.Background()); err != nil {
-		return err
+	return server.Shutdown(context.Background()) // answers the requests that it has
+}
+
+// reply reads the rows of a request and makes the body of its answer, or says with which status
+// it has none.
+func reply(ctx context.Context, step *ampc.Step, p ampc.Tensor, body io.Reader) (answer []byte, status int, err error) {
+	rows, err := rowsOf(body)
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("a request has at most %d bytes", large.Limit)
 	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	if err != nil {
+		return nil, http.StatusBadRequest, err
 	}
-	return nil
+	classes, err := classify(ctx, step, p, rows)
+	if err != nil {
+		return nil, http.StatusInternalServerError, err
+	}
+	if answer, err = json.Marshal(classes); err != nil { // JSON has no NaN
+		return nil, http.StatusUnprocessableEntity, errors.New("a probability is not finite: the numbers are too large")
+	}
+	return answer, http.StatusOK, nil
 }
 
 // rowsOf reads the rows of a request.
 func rowsOf(body io.Reader) ([][]float32, error) {
 	var rows [][]float32
-	if err := json.NewDecoder(body).Decode(&rows); err != nil || len(rows) == 0 {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &rows); err != nil || len(rows) == 0 {
 		return nil, fmt.Errorf("want a list of rows of %d numbers", features)
 	}
 	for i, row := range rows {
@@ -82,9 +112,19 @@ func rowsOf(body io.Reader) ([][]float32, error) {
 	return rows, nil
 }
 
-// classify runs the step for as many rows as there are. The request's context ends
-// the run if the client goes away.
-func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][]float32) ([][]float32, error) {
+// classify runs the step for a few rows at a time. The request's context ends it if
+// the client goes away.
+func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][]float32) (classes [][]float32, err error) {
+	for len(rows) > 0 && err == nil {
+		n := min(len(rows), rowsOnce)
+		classes, err = classifyOnce(ctx, step, p, rows[:n], classes)
+		rows = rows[n:]
+	}
+	return classes, err
+}
+
+// classifyOnce appends the classes of rows.
+func classifyOnce(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows, classes [][]float32) ([][]float32, error) {
 	sized, err := step.For(ampc.Sizes{"N": int64(len(rows))})
 	if err != nil {
 		return nil, err
@@ -102,7 +142,6 @@ func classify(ctx context.Context, step *ampc.Step, p ampc.Tensor, rows [][]floa
 	if err != nil {
 		return nil, err
 	}
-	var classes [][]float32
 	for all := h.Floats(); len(all) > 0; all = all[4:] {
 		classes = append(classes, all[:4])
 	}
