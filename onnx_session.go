@@ -33,7 +33,8 @@ type ONNXRun struct {
 // ONNXSession runs an ONNX model on inputs of any size. The first run with new
 // sizes compiles a program for them; all programs share the weights. Nodes without
 // a static form (loops, branches that depend on data, sequences) run on the host
-// between programs. Any goroutine may call Run; each call waits for the one before.
+// between programs. Any goroutine may call Run: programs of several calls run at the
+// same time, as runs of an inference Step do, and the rest of the calls in turn.
 type ONNXSession struct {
 	s     *host.Session
 	owned io.Closer // the backend, where it was opened here

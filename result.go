@@ -158,9 +158,17 @@ func (r *Result) Value(t Tensor) (HostTensor, error) {
 	}
 	i, ok := r.step.slots.values[t]
 	if !ok {
-		return HostTensor{}, fmt.Errorf("result %s: not computed by this step: list it in TrainConfig.Outputs", t.v)
+		return HostTensor{}, fmt.Errorf("result %s: not computed by this step: %s", t.v, r.step.toReturn())
 	}
 	return r.read(i)
+}
+
+// toReturn says how a step returns one more tensor.
+func (s *Step) toReturn() string {
+	if len(s.losses) > 0 {
+		return "list it in TrainConfig.Outputs"
+	}
+	return "give it to Infer, or Eval, beside the others"
 }
 
 // Grad returns the gradient of a parameter listed in TrainConfig.Grads: unscaled,

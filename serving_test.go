@@ -380,3 +380,17 @@ func TestEndedContext(t *testing.T) {
 		t.Errorf("%v, want the cause", err)
 	}
 }
+
+// TestTensorNotReturned: the error for a tensor that a step does not return names the call that lists it.
+func TestTensorNotReturned(t *testing.T) {
+	m, step, _ := served(t, 1)
+	defer m.Close()
+	r, err := step.Run(t.Context(), ampc.Feed{"x": make([]float32, 20*24)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "result %x: not computed by this step: give it to Infer, or Eval, beside the others"
+	if _, err := r.Value(m.Lookup("x")); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

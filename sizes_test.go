@@ -140,6 +140,12 @@ func TestFeedsOfAnotherSizeNameFor(t *testing.T) {
 	if err == nil || err.Error() != "micro-batch 1: "+want {
 		t.Errorf("%v\nwant micro-batch 1: %s", err, want)
 	}
+	turned := anyFeed(8)
+	turned["x"] = ampc.HostTensor{Type: ampc.TypeOf(ampc.F32, 6, 8), Bytes: make([]byte, 4*48)}
+	const shape = `feed "x" is f32[6,8], want f32[8,6]`
+	if _, err := step.Run(t.Context(), turned); err == nil || err.Error() != shape {
+		t.Errorf("%v\nwant %s", err, shape)
+	}
 }
 
 // 200 sizes, compiled and closed, leave no memory behind.

@@ -156,7 +156,7 @@ func (s *Step) Apply(ctx context.Context) (*Result, error) {
 		return nil, fmt.Errorf("apply: no micro-batch was accumulated")
 	}
 	if ctx.Err() != nil { // they wait for another call
-		return nil, fmt.Errorf("apply: %w", context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	feeds := s.pending
 	s.pending = nil
@@ -165,7 +165,7 @@ func (s *Step) Apply(ctx context.Context) (*Result, error) {
 
 func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error) {
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("run: %w", context.Cause(ctx))
+		return nil, context.Cause(ctx)
 	}
 	if len(feeds) > max(s.config.Micro, 1) {
 		return nil, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set TrainConfig.Micro", len(feeds), max(s.config.Micro, 1))
@@ -426,7 +426,7 @@ func (s *Step) otherSize(input string, n int64) string {
 			name = s.model.Graph().Syms[-d-1].Name
 		}
 	}
-	if name == "" || rest == 0 || n%rest != 0 {
+	if name == "" || rest == 0 || n%rest != 0 || n/rest == s.sizes[Dim(name)] { // it has this size, in another shape
 		return ""
 	}
 	return fmt.Sprintf("; for %s=%d take step.For(ampc.Sizes{%q: %d}), with all micro-batches of that size", name, n/rest, name, n/rest)
