@@ -102,8 +102,12 @@ func TestRecomputedNormOfATransposedTensor(t *testing.T) {
 // A step computes a norm of rows or planes of one element again in a cluster, which the change of its statistics' shape is not in.
 func TestRecomputedNormsOfSingleElements(t *testing.T) {
 	norms := []func(m *ampc.Model) ampc.Tensor{
-		func(m *ampc.Model) ampc.Tensor { return m.LayerNorm("norm", m.Linear("fc", m.Input("x", ampc.F32, 8, 3), 1)) },
-		func(m *ampc.Model) ampc.Tensor { return m.RMSNorm("norm", m.Linear("fc", m.Input("x", ampc.F32, 1, 3), 1)) },
+		func(m *ampc.Model) ampc.Tensor {
+			return m.LayerNorm("norm", m.Linear("fc", m.Input("x", ampc.F32, 8, 3), 1))
+		},
+		func(m *ampc.Model) ampc.Tensor {
+			return m.RMSNorm("norm", m.Linear("fc", m.Input("x", ampc.F32, 1, 3), 1))
+		},
 		func(m *ampc.Model) ampc.Tensor {
 			return m.GroupNorm("norm", m.Conv2d("conv", m.Input("x", ampc.F32, 2, 3, 4, 4), 4, 4), 2)
 		},
