@@ -24,3 +24,36 @@ func TestLossFallsUnderEveryPolicy(t *testing.T) {
 		}
 	}
 }
+
+// A product may read any source of numbers, whatever the policy: it rounds what it reads.
+func TestProductsReadSources(t *testing.T) {
+	sources := map[string]func(m *ampc.Model) ampc.Tensor{
+		"normal":    func(m *ampc.Model) ampc.Tensor { return m.RandNormal(ampc.F32, 0, 1, 4, 8) },
+		"uniform":   func(m *ampc.Model) ampc.Tensor { return m.RandUniform(ampc.F32, -1, 1, 4, 8) },
+		"bernoulli": func(m *ampc.Model) ampc.Tensor { return m.RandBernoulli(ampc.F32, 0.5, 4, 8) },
+		"iota":      func(m *ampc.Model) ampc.Tensor { return m.Iota(ampc.F32, 1, 4, 8) },
+		"full":      func(m *ampc.Model) ampc.Tensor { return m.Full(ampc.F32, 0.3, 4, 8) },
+		"one_hot":   func(m *ampc.Model) ampc.Tensor { return m.OneHot(m.Input("ids", ampc.I32, 4), 8, 1, ampc.F32) },
+		"compared": func(m *ampc.Model) ampc.Tensor {
+			return m.Cast(m.Gt(m.Input("x", ampc.F32, 4, 8), m.Scalar(ampc.F32, 0)), ampc.F32)
+		},
+	}
+	for _, name := range ampc.PolicyNames() {
+		p, err := ampc.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for of, source := range sources {
+			m := ampc.New("source")
+			y := m.Linear("fc", source(m), 5)
+			c := ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}
+			if _, err := m.Train(c, ampc.Loss{Value: m.ReduceSum(m.Square(y))}); err != nil {
+				t.Errorf("%s under %s, training: %v", of, name, err)
+			}
+			if _, err := m.Infer(ampc.InferConfig{Policy: p}, y); err != nil {
+				t.Errorf("%s under %s: %v", of, name, err)
+			}
+			m.Close()
+		}
+	}
+}

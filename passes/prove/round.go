@@ -306,7 +306,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 	switch {
 	case r.rules.NoMasters && (n.Def().Is(ir.Writer) || class != ir.Fixed && r.sec[n.ID] == ir.Backward):
 		return ""
-	case class == ir.Fixed && r.starts(t) && outside == 0:
+	case class == ir.Fixed && (r.starts(t) && outside == 0 || of.rounded&^readLow == 0):
 		return ""
 	case class == ir.Fixed:
 		return "its dtype is the row's contract"
