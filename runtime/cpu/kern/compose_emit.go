@@ -19,18 +19,15 @@ type loop struct {
 // with more instructions than the processor looks ahead wait for each other, so that several in turn are faster even if they
 // spill. It fails if masks do not suffice.
 func (c *composer) plan(seq []lane, sizes ...int) (l loop, ok bool) {
-	single, most := len(c.merged(seq, 1)), mostMerged
-	if c.generators > 0 {
-		most = mostRandom
-	}
-	joins := c.joins()
+	single, joins := len(c.merged(seq, 1)), c.joins()
+	spills := min(composedSpills, max(0, single-c.set.hidden)/2)
 	for i, n := range sizes {
 		last := i == len(sizes)-1
-		if !last && (n%2 == 1 && joins || n*single > most || n > 4 && single < longBody || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
+		if !last && (n%2 == 1 && joins || n > 4 && single < longBody || n > 2 && len(c.f.Loads)+len(c.f.Results) > fewStreams) {
 			continue
 		}
 		try := newVectors(c, seq, n, nil)
-		if try.run(nil) && (last || try.spilled <= max(0, single-c.set.hidden)/2) {
+		if try.run(nil) && (last || try.spilled <= spills) {
 			return loop{n, c.hold(try.seq, c.registers()-try.most), try.spilled > 0}, true
 		}
 	}
@@ -103,10 +100,6 @@ func (c *composer) elements(loops []*vectors, out *machineCode) bool {
 }
 
 const (
-	// mostMerged is the most instructions of an iteration that computes several vectors, mostRandom that of one that makes
-	// random words.
-	mostMerged = 800
-	mostRandom = 1000
 	// longBody is the fewest instructions of a vector of which an iteration computes more than four.
 	longBody = 12
 	// fewStreams is the most operands and results of which an iteration reads and writes four vectors.

@@ -350,6 +350,29 @@ func TestCallsAreShort(t *testing.T) {
 	}
 }
 
+// TestLongBodies holds that a kernel of a long chain computes several vectors in turn, as the instructions of one wait for each
+// other, however many they are.
+func TestLongBodies(t *testing.T) {
+	for _, p := range composing(t) {
+		d := newDice(39)
+		for name, most := range map[string]int{"exp": 100, "tanh": 40, "sqrt": 300} {
+			for _, n := range []int{10, most} {
+				f := &Formula{Loads: []Type{F32}, Code: []FormulaOp{{"neg", []Operand{{Loaded, 0}}}}}
+				for i := range n {
+					f.Code = append(f.Code, FormulaOp{name, []Operand{{Computed, i}}})
+				}
+				f.Results = []FormulaResult{{F32, Operand{Computed, n}}}
+				testFormula(t, p, compose(t, p, f), f.String(), d, 777)
+				c := composer{f: f, set: p.set()}
+				seq, _ := c.lanes()
+				if l, ok := c.plan(seq, c.sizes()...); !ok || l.unroll < 3 {
+					t.Errorf("%s: a kernel of %d %ss computes %d vectors in turn", p.Name(), n, name, l.unroll)
+				}
+			}
+		}
+	}
+}
+
 // FuzzComposed compares the composed kernel of a random formula with the primitives, to the bit.
 func FuzzComposed(f *testing.F) {
 	paths := composing(f)
