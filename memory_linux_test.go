@@ -124,3 +124,39 @@ func TestLargestBatchOfNumbers(t *testing.T) {
 		t.Errorf("two halves of the rows: %v", err)
 	}
 }
+
+// The largest batch of an inference step leaves memory for what the caller reads.
+func TestLargestBatchThatIsRead(t *testing.T) {
+	limitSpace(t, 2<<30)
+	m := ampc.New("large")
+	defer m.Close()
+	y := m.Relu(m.Input("x", ampc.F32, ampc.Dim("N"), 1<<20))
+	infer := func(n int64) (*ampc.Step, error) {
+		return m.Infer(ampc.InferConfig{Sizes: ampc.Sizes{"N": n}}, y)
+	}
+	_, err := infer(1 << 20)
+	var room *runtime.RoomError
+	if !errors.As(err, &room) {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`: the largest N that fits is (\d+)$`).FindStringSubmatch(err.Error())
+	if found == nil {
+		t.Fatal(err)
+	}
+	n, _ := strconv.ParseInt(found[1], 10, 64)
+	const held = 4 // what is fed, the result, its copy that is kept, and that of Value
+	if bytes := held * n << 22; bytes > room.Room || bytes < room.Room/2 {
+		t.Fatalf("batch %d takes %d bytes, there is room for %d", n, bytes, room.Room)
+	}
+	step, err := infer(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := step.Run(t.Context(), ampc.Feed{"x": make([]float32, n<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, err := r.Value(y); err != nil || h.Len() != int(n)<<20 {
+		t.Errorf("%d elements, %v", h.Len(), err)
+	}
+}

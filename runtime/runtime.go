@@ -43,8 +43,8 @@ type Bounded interface {
 
 // Sized is a Backend that knows how much memory a Program takes before it is loaded.
 type Sized interface {
-	// Need is the memory in bytes that Load of p over s asks for, and that the caller feeds to it, in
-	// addition to what is there.
+	// Need is the memory in bytes that Load of p over s asks for, that the caller feeds to it, and that
+	// its results take where the caller reads them, in addition to what is there.
 	Need(p *lower.Program, s Store) (int64, error)
 	// Fed says that the caller holds the inputs of n micro-batches at the same time in memory of its
 	// own, for each Program that is loaded from now on. Before the first call it is one.

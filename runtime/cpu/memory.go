@@ -84,6 +84,14 @@ func (b *Backend) fits(n int64) error {
 // Fed implements runtime.Sized.
 func (b *Backend) Fed(n int) { b.fed.Store(int64(n)) }
 
+// reads is what the caller of a step of p has when it has read all results.
+func reads(p *lower.Program) (n int64) {
+	for i := range p.Outputs {
+		n += p.Outputs[i].Type.Bytes()
+	}
+	return n
+}
+
 // feeds is what the caller feeds to p for a micro-batch, and all that it holds.
 func (b *Backend) feeds(p *lower.Program) (each, all int64) {
 	for i := range p.Vars {
@@ -94,13 +102,14 @@ func (b *Backend) feeds(p *lower.Program) (each, all int64) {
 	return each, each * max(b.fed.Load(), 1)
 }
 
-// Need implements runtime.Sized. Results and scratch memory count where arenas and feeds fit and take
-// more than half of the room: to plan them takes a part of a step's time. Feeds count that the caller
-// may have already.
+// Need implements runtime.Sized. Copies of results and scratch memory count where the rest fits and
+// takes more than half of the room: to plan them takes a part of a step's time. Feeds count that the
+// caller may have already, and results as the caller reads them.
 func (b *Backend) Need(p *lower.Program, st runtime.Store) (int64, error) {
 	held := st.(*store).held(p)
 	each, feeds := b.feeds(p)
-	need := p.Total() - held + feeds
+	callers := feeds + reads(p)
+	need := p.Total() - held + callers
 	if b.dry || need < little {
 		return need, nil
 	}
@@ -113,9 +122,9 @@ func (b *Backend) Need(p *lower.Program, st runtime.Store) (int64, error) {
 		return max(need, c.left()) + none.Bytes, nil
 	}
 	if c.space { // mapped, but not touched: inputs that are read where they are fed, a fourth of scratch memory to grow in
-		return plan.Total() - plan.Inputs + max(plan.Inputs, each) + plan.Scratch/4 - held + feeds, err
+		return plan.Total() - plan.Inputs + max(plan.Inputs, each) + plan.Scratch/4 - held + callers, err
 	}
-	return plan.Total() - held + feeds, err
+	return plan.Total() - held + callers, err
 }
 
 // roomFor returns an error if p over s does not fit.
