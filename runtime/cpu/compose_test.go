@@ -51,6 +51,14 @@ func pathWith(tb testing.TB, name, compose string) *kern.Path {
 	return p
 }
 
+// more is a chain of n nodes behind %y0.
+func more(op string, n int) (chain string) {
+	for i := range n {
+		chain += fmt.Sprintf("  %%y%d = %s %%y%d\n", i+1, op, i)
+	}
+	return chain
+}
+
 // composedGraphs are elementwise clusters.
 var composedGraphs = map[string]string{
 	"mish": `graph @mish {
@@ -60,6 +68,7 @@ forward:
   return %y
 }
 `,
+	"sixteen tanhs": "graph @sixteen {\n  input %x : f32[ROWS,DIM]\nforward:\n  %y0 = tanh %x\n" + more("tanh", 15) + "  return %y15\n}\n",
 	"chain": `graph @chain {
   input %x : f32[ROWS,DIM]
   input %z : f32[ROWS,DIM]
