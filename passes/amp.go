@@ -88,7 +88,8 @@ type assigner struct {
 	// they are not needed, and casts written by hand are forms of tensors.
 	planned  bool
 	captured map[*ir.Value]bool
-	required []requirements // by value ID, of its readers
+	required []requirements // by value ID, of the readers of the stored value
+	computed []requirements // by value ID, of those that read it in a register of their cluster
 	promoted []bool         // by value ID: a row that takes the widest operand computes from it, also in its cluster
 	readsF32 []bool         // by node ID: a free row that reads f32, whatever it stores
 	loads    map[load]bool  // tensors that a cluster rounds when it loads them

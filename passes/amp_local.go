@@ -60,7 +60,7 @@ func (a *assigner) ofPolicy(v *ir.Value, d ir.DType) ir.DType {
 // their own readers. A returned result is required in its source dtype.
 func (a *assigner) requirements() []requirements {
 	required := make([]requirements, len(a.want))
-	a.required, a.promoted = required, make([]bool, len(a.want))
+	a.required, a.computed, a.promoted = required, make([]requirements, len(a.want)), make([]bool, len(a.want))
 	for id, out := range a.out {
 		switch {
 		case out && a.src[id] == a.low:
@@ -80,7 +80,11 @@ func (a *assigner) requirements() []requirements {
 				if v == nil || !a.assignable(v) {
 					continue
 				}
-				required[v.ID] |= a.requirement(n, i, required)
+				if sameCluster(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) { // n reads the f32 register
+					a.computed[v.ID] |= a.requirement(n, i)
+				} else {
+					required[v.ID] |= a.requirement(n, i)
+				}
 				a.promoted[v.ID] = a.promoted[v.ID] || a.promotes(n, i)
 			}
 		}
@@ -97,15 +101,12 @@ func (a *assigner) unpinMove(n *ir.Node, required []requirements) {
 	}
 }
 
-// requirement is what n requires of its operand i.
-func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requirements {
-	if v := n.In[i]; sameCluster(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
-		return 0 // it reads the f32 register
-	}
+// requirement is what n requires of its operand i, if it reads a stored tensor.
+func (a *assigner) requirement(n *ir.Node, i int) requirements {
 	d := a.requiredDType(n, i)
 	if a.formCast(n) {
 		if d = a.src[n.Out[0].ID]; d == ir.F32 || d == a.src[n.In[0].ID] {
-			return required[n.Out[0].ID]
+			return a.required[n.Out[0].ID]
 		}
 	}
 	switch {
@@ -114,17 +115,17 @@ func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requi
 	case d != ir.Invalid:
 		return readByF32
 	}
-	var behind requirements
+	var behind, computed requirements
 	for _, o := range n.Out {
 		if a.assignable(o) {
-			behind |= required[o.ID]
+			behind, computed = behind|a.required[o.ID], computed|a.computed[o.ID]
 		}
 	}
 	switch a.class(n, i) {
 	case ir.Clear:
 		return behind
 	case ir.PromoteC:
-		if behind == readByF32 && !a.p.Eager {
+		if (behind == readByF32 || behind == 0 && computed == readByF32) && !a.p.Eager {
 			return readByF32
 		}
 		return readByPromote

@@ -57,3 +57,34 @@ func TestProductsReadSources(t *testing.T) {
 		}
 	}
 }
+
+// A mask of attention is trained: its gradient, which several nodes of the backward pass compute from a product, is f32.
+func TestMasksAreTrained(t *testing.T) {
+	for _, name := range ampc.PolicyNames() {
+		p, err := ampc.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shape := range [][]int{{1, 1, 6, 6}, {1, 2, 6, 6}, {2, 1, 1, 6}, {6, 6}} {
+			for _, b := range []int{1, 2} {
+				if len(shape) == 4 && shape[0] > b || p.Manual {
+					continue
+				}
+				m := ampc.New("mask")
+				var qkv [3]ampc.Tensor
+				for i, in := range []string{"q", "k", "v"} {
+					qkv[i] = m.Input(in, ampc.F32, b, 2, 6, 4)
+				}
+				o := ampc.SDPAOptions{Mask: m.Param("mask", ampc.Normal(0, 1), shape...), Causal: b == 1}
+				loss := m.ReduceMean(m.Square(m.ScaledDotProductAttention(qkv[0], qkv[1], qkv[2], o)))
+				if loss.DType() != ampc.F32 {
+					loss = m.Cast(loss, ampc.F32)
+				}
+				if _, err := m.Train(ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss}); err != nil {
+					t.Errorf("mask %v, batch %d under %s: %v", shape, b, name, err)
+				}
+				m.Close()
+			}
+		}
+	}
+}
