@@ -357,6 +357,25 @@ func TestPassesArePlanned(t *testing.T) {
 	}
 }
 
+// TestFewRowsArePlanned: the plan counts what the last columns of a product of few rows ask for, which fill no vector.
+func TestFewRowsArePlanned(t *testing.T) {
+	const workers = 3
+	for _, path := range kern.Paths() {
+		b := cpu.OpenPath(path, workers)
+		defer b.Close()
+		g := fusedGraph(t, composedGraphs["product"], passes.F32(), lower.CPU.Caps(), 3, 700, 1005)
+		l := runtimetest.Load(t, b, g, 1)
+		plan, err := cpu.PlanOn(path, l.Program, workers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Step(t, composedFeeds(g))
+		if held := cpu.ScratchOf(b) + cpu.TemporaryOf(l.Exec); held == 0 || held > plan.Scratch {
+			t.Errorf("%s: a step holds %d bytes, planned are %d", path.Name(), held, plan.Scratch)
+		}
+	}
+}
+
 // BenchmarkComposed times the elementwise clusters of steps, composed and in passes over blocks, turn by turn.
 func BenchmarkComposed(b *testing.B) {
 	for _, path := range composing(b) {

@@ -69,9 +69,13 @@ func (s *smallMTask) Run(worker, i int) {
 	t := s.g
 	w := t.m.worker[worker]
 	strips := s.part.cols
-	item, j0 := i/strips, bound(i%strips, strips, s.units)*stripUnit
-	n := bound(i%strips+1, strips, s.units)*stripUnit - j0
-	if i%strips == strips-1 {
+	item, c := i/strips, i%strips
+	if t.m.dry() {
+		c = strips - 1 // it requests the most
+	}
+	j0 := bound(c, strips, s.units) * stripUnit
+	n := bound(c+1, strips, s.units)*stripUnit - j0
+	if c == strips-1 {
 		n = t.cols - j0
 	}
 	whole := n
