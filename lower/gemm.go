@@ -128,10 +128,11 @@ func (r *readers) epilogue(caps ir.Caps, n *ir.Node, nodes []*ir.Node) (own []li
 	for len(rest) > 0 && len(r.uses.Of(at)) == 1 && !r.stored(at, nodes) && at.Type.DType == ir.F32 {
 		m := r.uses.Of(at)[0].Node
 		next := caps.Extends(stage, m, at)
-		if next == ir.NoEpilogue || conv && next != ir.AfterActivation || m.Out[0].Next != nil {
+		x := link{m, next, at}
+		if next == ir.NoEpilogue || conv && next != ir.AfterActivation || m.Out[0].Next != nil || x.readsOther(nodes) {
 			break
 		}
-		own = append(own, link{m, next, at})
+		own = append(own, x)
 		rest = slices.DeleteFunc(rest, func(x *ir.Node) bool { return x == m })
 		stage, at = next, m.Out[0]
 	}
@@ -233,6 +234,11 @@ func (e *link) other() *ir.Value {
 		return e.node.In[1]
 	}
 	return e.node.In[0]
+}
+
+// readsOther reports whether one of nodes computes the operand of the node that is not the product's value.
+func (e *link) readsOther(nodes []*ir.Node) bool {
+	return len(e.node.In) > 1 && e.other() != nil && e.other().Def != nil && contains(nodes, e.other().Def)
 }
 
 // take adds the node of x to the epilogue. Its other operand is appended to the step's operands.

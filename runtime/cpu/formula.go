@@ -227,7 +227,7 @@ func (c *clusterCompiler) canStream(f *formula) bool {
 		mem := c.e.mem[c.g.Stores[k].Buffer]
 		size += len(mem)
 		for i := range c.g.Loads {
-			if shareBytes(mem, c.e.mem[c.g.Loads[i].Buffer]) {
+			if from := c.g.Loads[i].Buffer; from != lower.None && shareBytes(mem, c.e.mem[from]) {
 				return false
 			}
 		}
