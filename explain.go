@@ -121,7 +121,7 @@ func (s *Step) Prove() ([]Finding, error) {
 	var source *ir.Graph
 	p.Source = func(t *ir.Graph) { source = t }
 	target := s.model.session.backend.Target()
-	p.Prove, p.After, p.Caps = false, nil, target.Caps()
+	p.Prove, p.After, p.Caps, p.Peak = false, nil, target.Caps(), lower.Peak(target)
 	if err := passes.Run(g, p); err != nil {
 		return nil, err
 	}

@@ -59,3 +59,37 @@ func TestFaultsOfTheCompiler(t *testing.T) {
 		t.Errorf("a square that became an absolute value: %v", err)
 	}
 }
+
+// Losses of one shape, which differ in the start values of their sweeps alone, are told apart.
+func TestLossesOfOneShapeAreProved(t *testing.T) {
+	own := ampc.Dynamic()
+	for name, second := range map[string]ampc.Loss{"alike": {}, "weighted": {Weight: 0.5}, "scaled apart": {Scaler: &own}} {
+		for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
+			m := ampc.New("losses")
+			x, w := m.Input("x", ampc.F32, 4, 4), m.Param("w", ampc.Fill(1), 4, 4)
+			first := ampc.Loss{Value: m.ReduceSum(m.Square(m.Matmul(x, w)))}
+			second.Value = m.ReduceSum(w)
+			proved(t, name+" under "+p.Name, m, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, first, second)
+		}
+	}
+}
+
+// A step with a bound on its memory is proved as any other.
+func TestBoundedStepsAreProved(t *testing.T) {
+	m := ampc.New("bounded")
+	loss := m.ReduceSum(m.Square(m.Linear("fc", m.Input("x", ampc.F32, 4, 4), 4)))
+	proved(t, "bounded", m, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Memory: 1 << 20}, ampc.Loss{Value: loss})
+}
+
+// proved trains m and wants a proof without findings.
+func proved(t *testing.T, name string, m *ampc.Model, c ampc.TrainConfig, losses ...ampc.Loss) {
+	t.Helper()
+	defer m.Close()
+	step, err := m.Train(c, losses...)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if findings, err := step.Prove(); err != nil || len(findings) > 0 {
+		t.Errorf("%s: %v, %v", name, findings, err)
+	}
+}

@@ -52,6 +52,8 @@ type gradients struct {
 	actual   []*ir.Node // nodes of the backward section
 	sweeps   []string   // their attribute loss
 	has      map[string]map[int32]bool
+	of       map[string]map[*ir.Node]bool // by sweep: the forward nodes that its nodes come from
+	from     map[*ir.Node]bool            // those of all sweeps
 	seeds    []*ir.Value
 	steps    []stepped
 	wanted   map[*ir.Value]bool
@@ -67,7 +69,7 @@ type stepped struct {
 }
 
 func newGradients(c *ir.Graph) *gradients {
-	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[int32]bool{}, wanted: map[*ir.Value]bool{},
+	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[int32]bool{}, of: map[string]map[*ir.Node]bool{}, from: map[*ir.Node]bool{}, wanted: map[*ir.Value]bool{},
 		own: map[int32]bool{}, expected: map[*ir.Value][]int32{}, roots: map[*ir.Value][]*ir.Value{}}
 	g.p.check = "gradients"
 	g.p.guards() // while IDs are those of t
@@ -86,8 +88,11 @@ func newGradients(c *ir.Graph) *gradients {
 	for _, n := range g.actual {
 		key, _ := n.Attrs.Get("loss").(string)
 		if n.Of != nil && g.has[key] == nil {
-			g.has[key] = map[int32]bool{}
+			g.has[key], g.of[key] = map[int32]bool{}, map[*ir.Node]bool{}
 			g.sweeps = append(g.sweeps, key)
+		}
+		if n.Of != nil {
+			g.of[key][n.Of], g.from[n.Of] = true, true
 		}
 		for _, v := range n.Out {
 			if g.has[key] != nil {
@@ -121,6 +126,8 @@ func (g *gradients) starts(v *ir.Value) bool {
 type tape struct {
 	g     *gradients
 	has   map[int32]bool
+	of    map[*ir.Node]bool
+	used  map[*ir.Value]bool // seeds with which a loss starts
 	need  map[*ir.Value]bool
 	parts map[*ir.Value][]*ir.Value
 	from  map[*ir.Value]map[*ir.Value]bool // by value: the losses that contribute to its gradient
@@ -128,7 +135,7 @@ type tape struct {
 
 // sweep differentiates the losses of one sweep for every weight.
 func (g *gradients) sweep(key string) error {
-	t := &tape{g: g, has: g.has[key], need: map[*ir.Value]bool{}, parts: map[*ir.Value][]*ir.Value{}, from: map[*ir.Value]map[*ir.Value]bool{}}
+	t := &tape{g: g, has: g.has[key], of: g.of[key], used: map[*ir.Value]bool{}, need: map[*ir.Value]bool{}, parts: map[*ir.Value][]*ir.Value{}, from: map[*ir.Value]map[*ir.Value]bool{}}
 	for w := range g.wanted {
 		t.need[w] = true
 	}
@@ -185,7 +192,7 @@ func (t *tape) flow(nodes []*ir.Node, losses bool) error {
 // computes from a seed and from the gradients that arrive otherwise.
 func (t *tape) start(n *ir.Node) error {
 	v := n.Out[0]
-	if v.Type != ir.T(ir.F32) || !t.need[v] || v.Next != nil {
+	if v.Type != ir.T(ir.F32) || !t.need[v] || v.Next != nil || t.g.from[n] && !t.of[n] {
 		return nil
 	}
 	if len(t.parts[v]) > 0 {
@@ -193,14 +200,16 @@ func (t *tape) start(n *ir.Node) error {
 			return err
 		}
 	}
-	for _, s := range t.g.seeds {
-		found, err := t.found(n, s)
-		if err != nil {
-			return err
-		}
-		if found {
-			t.add(v, s, map[*ir.Value]bool{v: true})
-			return nil
+	for _, used := range []bool{false, true} { // losses of one shape differ in their seeds alone
+		for _, s := range t.g.seeds {
+			if t.used[s] != used {
+				continue
+			}
+			if found, err := t.found(n, s); found || err != nil {
+				t.used[s] = true
+				t.add(v, s, map[*ir.Value]bool{v: true})
+				return err
+			}
 		}
 	}
 	return nil
