@@ -298,10 +298,10 @@ func (w *clusterFinder) shrinks(p *ir.Node) bool {
 // joins reports whether n may become a member of cluster p.
 func (w *sectionClusters) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
-	if w.policy.Eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
+	if !m.shape.Known() || !w.policy.fuses(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
 		return false
 	}
-	if !m.shape.Known() || !w.policy.fuses(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
+	if w.policy.Eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
 		return false
 	}
 	return !m.chain || w.extends(n, m)

@@ -88,3 +88,20 @@ func TestMasksAreTrained(t *testing.T) {
 		}
 	}
 }
+
+// A norm that is pinned to 16 bits, which no kernel runs with what follows it, compiles under every policy.
+func TestPinnedNorms(t *testing.T) {
+	for _, name := range ampc.PolicyNames() {
+		p, err := ampc.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := ampc.New("pinned")
+		x := m.Input("x", ampc.F32, 2, 4, 3, 3)
+		y := m.Relu(m.Add(m.Precision(ampc.PinLow).BatchNorm("bn", x), x))
+		if _, err := m.Infer(ampc.InferConfig{Policy: p}, y); err != nil && !p.Manual {
+			t.Errorf("%s: %v", name, err)
+		}
+		m.Close()
+	}
+}
