@@ -3,6 +3,7 @@ package ampc
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -150,8 +151,17 @@ func fed(x *onnx.Info, v any) (*host.Value, error) {
 		}
 		return host.NewTensor(h.Type.t.With(d), h.Bytes), nil
 	}
-	t, err := sliceType(x, elements(v))
+	n := elements(v)
+	if n < 0 { // a single number
+		n = 1
+	}
+	t, err := sliceType(x, n)
 	if err != nil {
+		if d, known := x.DType.DType(); known == nil {
+			if _, bad := encode(v, ir.T(d)); bad != nil && !errors.As(bad, new(sizeError)) { // no number of elements would do
+				err = bad
+			}
+		}
 		return nil, err
 	}
 	b, err := encode(v, t)
@@ -161,8 +171,7 @@ func fed(x *onnx.Info, v any) (*host.Value, error) {
 	return host.NewTensor(t, b), nil
 }
 
-// sliceType is the type of an input of n elements, -1 for a single number, where no
-// more than one size is open.
+// sliceType is the type of an input of n elements, where no more than one size is open.
 func sliceType(x *onnx.Info, n int64) (ir.Type, error) {
 	d, err := x.DType.DType()
 	if err != nil {

@@ -249,6 +249,19 @@ func TestONNXSessionSizes(t *testing.T) {
 	if n, _ := s.Programs(); n != 2 {
 		t.Errorf("%d programs are kept, the bound is 2", n)
 	}
+	for want, x := range map[string]any{
+		`feed "x" is a <nil>, want a HostTensor or a slice of numbers`:       nil,
+		`feed "x" is a [][]float32, want a HostTensor or a slice of numbers`: [][]float32{{1, 2, 3, 4}},
+		`feed "x" has 1 elements, want a multiple of 4`:                      1.5,
+		`feed "x" has 6 elements, want a multiple of 4`:                      make([]float32, 6),
+	} {
+		if _, err := s.Run(context.Background(), ampc.Feed{"x": x}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, err := s.Run(context.Background(), ampc.Feed{"x": []float32{}}); err != nil {
+		t.Errorf("no rows: %v", err)
+	}
 }
 
 // Files of every version of the format from 3 to 12 run, compiled and in a session, and
