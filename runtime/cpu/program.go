@@ -206,6 +206,12 @@ func (x *program) Close() error {
 	return nil
 }
 
+func (x *program) isClosed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.closed
+}
+
 // Prompt implements runtime.Prompt.
 func (x *program) Prompt() {}
 

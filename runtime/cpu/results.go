@@ -152,6 +152,10 @@ func (t *future) Read(out int, dst []byte) error {
 	if err := e.of.checkRead(out, len(dst)); err != nil {
 		return err
 	}
+	why := "large results are kept until the next step"
+	if e.of.isClosed() {
+		why = "the step is closed"
+	}
 	e.kept.mu.Lock()
 	defer e.kept.mu.Unlock()
 	from := e.resultOf(t.seq, out)
@@ -160,7 +164,7 @@ func (t *future) Read(out int, dst []byte) error {
 		return nil
 	}
 	if len(dst) > runtime.SmallResult {
-		return fmt.Errorf("%s: result %s of step %d is gone: large results are kept until the next step", e.p.Name, e.p.Outputs[out].Name, t.seq)
+		return fmt.Errorf("%s: result %s of step %d is gone: %s", e.p.Name, e.p.Outputs[out].Name, t.seq, why)
 	}
 	return fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
 }
