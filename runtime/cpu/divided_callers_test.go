@@ -31,6 +31,14 @@ var unplanned = map[string]string{
 	"cpu.parallelCopy.copy": "behind a step: a result is copied",
 }
 
+// wholeUnits are functions whose units wait for a reduction of all of their elements, so that finer ones would need another region:
+// 32 of them on 6 workers are 89%.
+var wholeUnits = map[string]string{
+	"cpu.bindCrossEntropyGrad": "rows of logits",
+	"cpu.bindSoftCrossEntropy": "rows of logits",
+	"kern.channelTask.over":    "statistics of a norm",
+}
+
 // function is a function of packages cpu and kern.
 type function struct {
 	name        string
@@ -156,15 +164,15 @@ func (s *share) add(r kern.Planned, best map[kern.Planned]found) {
 }
 
 // Every function that begins parallel regions has a program here in which it does, at the shape of a large model. Its regions are
-// divided as those of TestDivision in package kern: the workers that they take are busy for nine tenths of the time, unless no
-// division that is nearly as fast does better, and the time is within a twentieth of the best.
+// divided as those of TestDivision in package kern: the workers that they take are busy for nine tenths of the time, and the time
+// is within a twentieth of the best. With -more-counts, whole units are busy as long as any division that is nearly as fast allows.
 func TestDividedCallers(t *testing.T) {
 	all := functions(t)
 	rows, counts := map[string]string{}, []int{4, 32, 64, 128}
 	if *moreCounts {
 		counts = append(counts, 2, 3, 6, 7, 12, 24, 48, 75, 96, 100)
 	}
-	programs, best := dividedPrograms(t), map[kern.Planned]found{}
+	programs, best, excepted := dividedPrograms(t), map[kern.Planned]found{}, map[string]bool{}
 	for _, path := range kern.Paths() {
 		if path.Name() == "go" {
 			continue
@@ -188,7 +196,11 @@ func TestDividedCallers(t *testing.T) {
 				for i, s := range shares[name] {
 					balance, possible, worse := float64(s.busy)/float64(s.held), float64(s.busy)/s.could, float64(s.time)/float64(s.best)
 					row += fmt.Sprintf(" %d:%.0f%%", s.workers, 100*balance)
-					if balance < min(0.9, possible-0.01) || worse > 1.05 {
+					least := 0.9
+					if *moreCounts && wholeUnits[name] != "" && balance < least {
+						least, excepted[name] = possible-0.01, true
+					}
+					if balance < least || worse > 1.05 {
 						t.Errorf("%s, %s, %s on %d workers: balance %.3f of %d where %.3f is possible, %.3f of the best time", path.Name(), p.name, name, counts[i], balance, s.workers, possible, worse)
 					}
 				}
@@ -199,6 +211,11 @@ func TestDividedCallers(t *testing.T) {
 	}
 	if testing.Short() { // without most models
 		return
+	}
+	for name := range wholeUnits {
+		if *moreCounts && !excepted[name] {
+			t.Errorf("%s is divided well and need not be in wholeUnits", name)
+		}
 	}
 	count := 0
 	for _, list := range all {

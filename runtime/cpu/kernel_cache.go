@@ -38,12 +38,16 @@ func bindCacheAppend(c *call) (func(), error) {
 	pos, count, rows := make([]int, d[0]), make([]int, d[0]), c.scratch(s*width)
 	var to view
 	var copying parallelCopy
-	write := c.parallel(d[0]*heads, 2*s*width, func(w, i int) {
-		n := count[i/heads] * width
-		if n > 0 {
-			row := rows[w][:n]
-			c.m.Load(row, c.in[1].buf().From(i*s*width))
-			c.m.Store(kern.Buf{Type: to.buf().Type, Data: to.buf().From((i*length + pos[i/heads]) * width).Data[:n*int(to.t.DType.Size())]}, row)
+	write := c.chunks(d[0]*heads*s, s, 2*width, func(w, lo, hi int) {
+		for next := lo; lo < hi; lo = next {
+			i, first := lo/s, lo%s
+			next = min(hi, (i+1)*s)
+			n := (min(first+next-lo, count[i/heads]) - first) * width
+			if n > 0 {
+				row := rows[w][:n]
+				c.m.Load(row, c.in[1].buf().From(lo*width))
+				c.m.Store(kern.Buf{Type: to.buf().Type, Data: to.buf().From((i*length + pos[i/heads] + first) * width).Data[:n*int(to.t.DType.Size())]}, row)
+			}
 		}
 	})
 	return func() {

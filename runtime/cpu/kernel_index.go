@@ -257,18 +257,19 @@ func (v view) before(i, j int, ascending bool) bool {
 	return a > b
 }
 
+// sortPiece is about how many elements of a line are sorted, or searched, at a time.
+const sortPiece = 1 << 12
+
+// bindTopK sorts pieces of a line, then the first k elements of each piece.
 func bindTopK(c *call) (func(), error) {
 	x, y, index := c.in[0], c.out[0], c.out[1]
 	outer, n, inner := around(x.dims(), c.Axis())
-	k := y.dims()[c.Axis()]
+	k, pieces := y.dims()[c.Axis()], 1
+	if k <= sortPiece/4 {
+		pieces = max(1, (n+sortPiece-1)/sortPiece)
+	}
 	smallest := c.Flag("smallest")
-	orders := perWorker(c.mem, func() []int { return make([]int, n) })
-	return c.parallel(outer*inner, 8*max(n, 1), func(w, line int) {
-		base := line/inner*n*inner + line%inner
-		order := orders[w]
-		for i := range order {
-			order[i] = i
-		}
+	sorted := func(order []int, base int) {
 		slices.SortFunc(order, func(a, b int) int {
 			switch {
 			case x.before(base+a*inner, base+b*inner, smallest):
@@ -278,12 +279,44 @@ func bindTopK(c *call) (func(), error) {
 			}
 			return a - b
 		})
+	}
+	store := func(line, base int, order []int) {
 		for i := range k {
 			to := (line/inner*k+i)*inner + line%inner
 			y.assign(to, x, base+order[i]*inner)
 			index.setInt(to, int64(order[i]))
 		}
-	}), nil
+	}
+	orders := perWorker(c.mem, func() []int { return make([]int, max((n+pieces-1)/pieces, pieces*k)) })
+	first := make([][]int, outer*inner*pieces) // of each piece
+	best := slice[int](c.mem.bytes(int64(8 * len(first) * k)))
+	sort := c.parallel(len(first), 8*max(n/pieces, 1), func(w, i int) {
+		line, piece := i/pieces, i%pieces
+		base, order := line/inner*n*inner+line%inner, orders[w][:0]
+		for at := piece * n / pieces; at < (piece+1)*n/pieces; at++ {
+			order = append(order, at)
+		}
+		if sorted(order, base); pieces == 1 {
+			store(line, base, order)
+			return
+		}
+		first[i] = best[i*k : i*k+copy(best[i*k:(i+1)*k], order)]
+	})
+	if pieces == 1 {
+		return sort, nil
+	}
+	merge := c.parallel(outer*inner, 8*pieces*k, func(w, line int) {
+		base, order := line/inner*n*inner+line%inner, orders[w][:0]
+		for _, list := range first[line*pieces : (line+1)*pieces] {
+			order = append(order, list...)
+		}
+		sorted(order, base)
+		store(line, base, order)
+	})
+	return func() {
+		sort()
+		merge()
+	}, nil
 }
 
 // bindPad repeats the edge or reflects. A table for each axis gives the source of each element.

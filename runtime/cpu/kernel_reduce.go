@@ -320,24 +320,46 @@ func bindArg(better func(x, best float32) bool) binder {
 	return func(c *call) (func(), error) {
 		x, y := c.in[0], c.out[0]
 		outer, n, inner := c.axis(x)
-		integer := !x.t.DType.Float()
-		return c.parallel(outer*inner, max(n, 1), func(_, k int) {
-			base := k/inner*n*inner + k%inner
-			at := 0
-			for i := 1; i < n; i++ {
-				if d := x.t.DType; integer {
-					if a, b := d.Order(x.int(base+i*inner)), d.Order(x.int(base+at*inner)); a != b && better(float32(boolFloat(a > b)), 0.5) {
-						at = i
-					}
-					continue
-				}
-				v, best := x.float(base+i*inner), x.float(base+at*inner)
-				if best == best && (v != v || better(v, best)) {
+		d := x.t.DType
+		precedes := func(i, best int) bool { // one of two elements of x, the first of which comes later
+			if !d.Float() {
+				a, b := d.Order(x.int(i)), d.Order(x.int(best))
+				return a != b && better(float32(boolFloat(a > b)), 0.5)
+			}
+			v, b := x.float(i), x.float(best)
+			return b == b && (v != v || better(v, b))
+		}
+		pieces := max(1, (n+sortPiece-1)/sortPiece)
+		found := make([]int, outer*inner*pieces)
+		search := c.parallel(len(found), max(n/pieces, 1), func(_, k int) {
+			line, piece := k/pieces, k%pieces
+			base := line/inner*n*inner + line%inner
+			at := piece * n / pieces
+			for i := at + 1; i < (piece+1)*n/pieces; i++ {
+				if precedes(base+i*inner, base+at*inner) {
 					at = i
 				}
 			}
-			y.setInt(k, int64(at))
-		}), nil
+			if found[k] = at; pieces == 1 {
+				y.setInt(line, int64(at))
+			}
+		})
+		if pieces == 1 {
+			return search, nil
+		}
+		return func() {
+			search()
+			for line := range outer * inner {
+				base, list := line/inner*n*inner+line%inner, found[line*pieces:(line+1)*pieces]
+				at := list[0]
+				for _, i := range list[1:] {
+					if precedes(base+i*inner, base+at*inner) {
+						at = i
+					}
+				}
+				y.setInt(line, int64(at))
+			}
+		}, nil
 	}
 }
 

@@ -55,8 +55,8 @@ func filling[T any](e *exec, to []T, x T) func() {
 	return e.chunks(len(to), pieceElems, 1, func(_, lo, hi int) { fill(to[lo:hi], x) })
 }
 
-// stridedCopy copies between two strided views. A task is one index of the outer dimensions. The
-// two innermost dimensions are copied in tiles.
+// stridedCopy copies between two strided views. A task is some columns of some rows of one index of the outer dimensions, or of
+// several. The two innermost dimensions are copied in tiles.
 type stridedCopy struct {
 	m              *kern.Machine
 	outer          []int64 // sizes and strides of the outer dimensions
@@ -64,8 +64,10 @@ type stridedCopy struct {
 	srcOff, dstOff int64
 	rows, cols     int64
 	sr, sc, dr, dc int64 // strides of rows and columns
-	piece          int64 // columns of a task
-	tasks          int
+	unit           int64 // columns of a unit
+	units          int64 // of the columns
+	all, most      int   // units, and those of a task
+	parts          kern.Parts
 	copyTile       func(src, dst int64, rows, cols int64)
 	work           int
 	serial         bool
@@ -78,8 +80,11 @@ const moveWork = 4
 // the cache.
 const tileSide = 64
 
-// pieceElems is about how many elements a task copies.
-const pieceElems = 1 << 14
+// pieceElems is about how many elements a task copies, and unitElems how many are copied as one, at least.
+const (
+	pieceElems = 1 << 14
+	unitElems  = 1 << 10
+)
 
 func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	shape, st := coalesceAccesses(mv.Shape, []lower.Access{mv.Src, mv.Dst})
@@ -95,21 +100,16 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	for _, d := range t.outer {
 		n *= d
 	}
-	t.piece = max(1, pieceElems/max(1, min(t.rows, tileSide)))
-	if t.sc != 1 || t.dc != 1 {
-		t.piece = (t.piece + tileSide - 1) / tileSide * tileSide
-	}
-	t.piece = min(t.piece, t.cols)
+	t.unit = max(1, unitElems/max(1, min(t.rows, tileSide)))
+	t.units = (t.cols + t.unit - 1) / t.unit
+	t.most = int(pieceElems / max(1, min(t.unit, t.cols)*min(t.rows, tileSide)))
 	elems := t.rows * t.cols
 	for _, d := range t.outer {
 		elems *= d
 	}
 	t.work = moveWork * int(elems*mv.Src.DType.Size())
 	t.serial = n*min(t.rows, tileSide)*t.cols*mv.Src.DType.Size() < 1<<17
-	if n > 0 && t.cols > 0 {
-		n *= (t.cols + t.piece - 1) / t.piece
-	}
-	t.tasks = int(n)
+	t.all = int(n * t.units)
 	switch mv.Src.DType.Size() {
 	case 1:
 		t.copyTile = tile(t, src, dst)
@@ -120,7 +120,7 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 	default:
 		t.copyTile = tile(t, slice[uint64](src), slice[uint64](dst))
 	}
-	if n == 0 || t.cols == 0 {
+	if t.all == 0 {
 		return func() {}
 	}
 	return t.run
@@ -128,19 +128,29 @@ func newStridedCopy(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
 
 func (t *stridedCopy) run() {
 	if t.serial {
-		t.m.Serial(t.work, t.tasks, t)
+		t.parts = t.m.Divide(0, t.all, 0)
+		t.m.Serial(t.work, t.parts.Tasks(), t)
 		return
 	}
-	t.m.Run(t.work, t.tasks, t)
+	t.parts = t.m.Divide(t.work, t.all, t.most)
+	t.m.RunParts(&t.parts, t)
 }
 
-// Run copies some rows, or a piece of them, of one index of the outer dimensions.
+// Run copies units of columns, block after block of rows.
 func (t *stridedCopy) Run(_, i int) {
-	pieces := int((t.cols + t.piece - 1) / t.piece)
-	from := int64(i%pieces) * t.piece
-	i /= pieces
-	blocks := int((t.rows + tileSide - 1) / tileSide)
-	row, rest := int64(i%blocks)*tileSide, int64(i/blocks)
+	lo, hi := t.parts.Of(i)
+	for at, end := int64(lo), int64(hi); at < end; {
+		block, first := at/t.units, at%t.units
+		last := min(t.units, first+end-at)
+		t.copyColumns(block, first*t.unit, min(last*t.unit, t.cols))
+		at += last - first
+	}
+}
+
+// copyColumns copies columns [from,end) of a block of rows of one index of the outer dimensions.
+func (t *stridedCopy) copyColumns(block, from, end int64) {
+	blocks := (t.rows + tileSide - 1) / tileSide
+	row, rest := block%blocks*tileSide, block/blocks
 	src, dst := t.srcOff+row*t.sr, t.dstOff+row*t.dr
 	for d := len(t.outer) - 1; d >= 0; d-- {
 		x := rest % t.outer[d]
@@ -148,7 +158,7 @@ func (t *stridedCopy) Run(_, i int) {
 		src += x * t.outSrc[d]
 		dst += x * t.outDst[d]
 	}
-	rows, end := min(tileSide, t.rows-row), min(from+t.piece, t.cols)
+	rows := min(tileSide, t.rows-row)
 	if t.dc == 1 && t.sc == 1 {
 		t.copyTile(src+from, dst+from, rows, end-from)
 		return

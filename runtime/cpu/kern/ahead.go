@@ -1,6 +1,11 @@
 package kern
 
-import "sync"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
 
 // Weights are the packed forms of an operand that does not change between calls. Products and
 // convolutions that are given Weights pack the operand once, not in every call. Any number of
@@ -130,11 +135,12 @@ type fixedOperand struct {
 // aheadGap is the number of floats between panels, because packing may write past the end of a row.
 const aheadGap = 16
 
-// aheadTask packs an operand of t, panel by panel.
+// aheadTask packs an operand of t; a task is a panel, or some of its depths.
 type aheadTask struct {
 	t    *gemmTask
 	side int // 0: A, 1: B
 	dst  []float32
+	part Division
 }
 
 // packAhead finds the packed forms of t's operands, or packs now those that are worth it.
@@ -205,27 +211,44 @@ func (x *aheadTask) packAll(m *Machine, dst []float32) {
 			s.due = true
 		}()
 	}
-	n := x.t.ahead[x.side].n
-	items := n[0] * n[1]
+	a := &x.t.ahead[x.side]
+	items := a.n[0] * a.n[1]
+	for item := range items {
+		clear(x.dst[item*a.item+x.t.aheadStart(x.side, x.t.aheadPanels(x.side)):][:x.t.aheadFlags(x.side)])
+	}
 	b := x.t.packingBox(x.side, items)
-	m.runDivided(&b, m.divide(b, m.pool.share()), x)
+	x.part = m.divide(b, m.pool.share())
+	m.runDivided(&b, x.part, x)
 }
 
-// Run packs one panel.
+// Run packs some depths of a panel.
 func (x *aheadTask) Run(worker, i int) {
 	t, w := x.t, x.t.m.worker[worker]
-	a, panels := &t.ahead[x.side], t.aheadPanels(x.side)
-	item, q := i/panels, i%panels
+	a, panels, units, parts := &t.ahead[x.side], t.aheadPanels(x.side), t.aheadUnits(), x.part.rows
+	item, q, part := i/parts/panels, i/parts%panels, i%parts
 	dst := x.dst[item*a.item+t.aheadStart(x.side, q):]
 	flags := x.dst[item*a.item+t.aheadStart(x.side, panels):]
 	item = item/a.n[1]*a.inner + item%a.n[1]
-	subnormal := t.packPanelAhead(w, x.side, item, q, dst)
-	if !t.vnni {
-		return
+	k0, k1 := bound(part, parts, units)*aheadDepth, min(bound(part+1, parts, units)*aheadDepth, t.depth)
+	if t.packPanelAhead(w, x.side, item, q, k0, k1, dst) != 0 && t.vnni {
+		markPanel(&flags[q])
 	}
-	if flags[q] = 0; subnormal != 0 {
-		flags[q] = 1
+}
+
+// markPanel marks a panel, as others may do that pack other depths of it.
+func markPanel(flag *float32) {
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(flag)), math.Float32bits(1))
+}
+
+// aheadDepth is how many depths of a panel are packed as one, at least.
+const aheadDepth = 64
+
+// aheadUnits is how many pieces of a panel are packed on their own; the panels of tile registers are not divided.
+func (t *gemmTask) aheadUnits() int {
+	if t.tiles {
+		return 1
 	}
+	return ceilDiv(t.depth, aheadDepth)
 }
 
 // aheadFlags is the number of floats behind the panels that mark panels with subnormal elements:
@@ -237,20 +260,37 @@ func (t *gemmTask) aheadFlags(side int) int {
 	return 0
 }
 
-// packPanelAhead packs panel q of an operand; the result is that of pack.
-func (t *gemmTask) packPanelAhead(w *worker, side, item, q int, dst []float32) (subnormal uint64) {
+// packPanelAhead packs depths [k0,k1) of panel q of an operand, all of them for tile registers; the result is that of pack.
+func (t *gemmTask) packPanelAhead(w *worker, side, item, q, k0, k1 int, dst []float32) (subnormal uint64) {
 	if side == 1 {
 		j := q * t.p.nr
 		n := min(t.p.nr, t.cols-j)
-		return t.pack(t.b, w, dst, t.p.width(n), item, j, n, 0, t.depth)
+		return t.packDepths(t.b, w, dst, t.p.width(n), item, j, n, k0, k1)
 	}
 	r0, r1 := t.row(q), t.row(q+1)
 	if !t.tiles {
-		return t.pack(t.a, w, dst, r1-r0, item, r0, r1-r0, 0, t.depth)
+		return t.packDepths(t.a, w, dst, r1-r0, item, r0, r1-r0, k0, k1)
 	}
 	for i := r0; i < r1; i += amxTile {
 		subnormal |= t.packTile(w, dst[(i-r0)*t.packedDepth(t.depth):], item, i, min(amxTile, r1-i), 0, t.depth)
 	}
+	return subnormal
+}
+
+// packDepths packs depths [k0,k1) of a panel as pack does. If others follow, another worker may pack them now: the last ones, behind
+// which pack may write, are packed elsewhere and copied.
+func (t *gemmTask) packDepths(s source, w *worker, panel []float32, ld, item, l0, n, k0, k1 int) (subnormal uint64) {
+	last := k1
+	if k1 < t.depth {
+		last -= (1 + flag(t.vnni)) * ceilDiv(aheadGap, ld)
+	}
+	subnormal = t.pack(s, w, panel[t.packedDepth(k0)*ld:], ld, item, l0, n, k0, last-k0)
+	if last == k1 {
+		return subnormal
+	}
+	edge := w.edge.get(2*aheadGap + max(t.mr, t.p.nr))
+	subnormal |= t.pack(s, w, edge, ld, item, l0, n, last, k1-last)
+	copy(panel[t.packedDepth(last)*ld:t.packedDepth(k1)*ld], edge)
 	return subnormal
 }
 

@@ -187,3 +187,75 @@ func TestSharedOperands(t *testing.T) {
 		}
 	}
 }
+
+// TestDividedPacking: a result has the same bits whether a worker packs a panel of weights, or several workers some of its depths
+// each, also where elements are subnormal.
+func TestDividedPacking(t *testing.T) {
+	for _, p := range Paths() {
+		forced := *p
+		forced.winoLeast.depth, forced.winoLeast.rows, forced.winoLeast.tiles, forced.winoLeast.cubes = 10, 1, 1, 1
+		forced.sixLeast = -1
+		one, machines, d := New(&forced, 1), []*Machine{New(&forced, 3), New(&forced, 7)}, newDice(93)
+		divided := [3]int{}
+		same := func(what string, weights *Fixed, out []byte, run func(*Machine)) {
+			want := packedBy(one, weights, out, run)
+			for _, m := range machines {
+				m.winoRun.weightPart, m.sixRun.packing = Division{}, Division{}
+				for range rounds(3) {
+					if packedBy(m, weights, out, run) != want {
+						t.Errorf("%s, %s: what several workers pack gives other bits", p.Name(), what)
+					}
+				}
+				divided[1] += flag(m.winoRun.weightPart.rows > 1)
+				divided[2] += flag(m.sixRun.packing.rows > 1)
+			}
+		}
+		for i := range rounds(24) {
+			if p.lanes == 1 && i > 1 {
+				break
+			}
+			typ := []Type{F32, BF16, F16}[i%3]
+			gc := gemmCase{m: 2 + d.IntN(30), n: 2 + d.IntN(70), k: 600 + d.IntN(500), outer: 1, inner: 1 + d.IntN(2), ta: i/2%2 > 0, tb: i/4%2 > 0, a: typ, b: typ, tf32: i%5 == 0}
+			g := Gemm{M: gc.m, N: gc.n, K: gc.k, Batch: [2]int{gc.outer, gc.inner}, TF32: gc.tf32,
+				A: gc.operand(d, typ, gc.m, gc.k, gc.ta), B: gc.operand(d, typ, gc.k, gc.n, gc.tb), C: gc.operand(d, gc.c, gc.m, gc.n, false)}
+			side := []*Mat{&g.A, &g.B}[i%2]
+			side.set(d.IntN(side.Len()), 0x1p-130)
+			same(gc.String(), &side.Fixed, g.C.Data, func(m *Machine) { m.Gemm(&g) })
+			for _, m := range machines {
+				part := m.divide(m.gemm.packingBox(i%2, gc.inner), m.pool.Workers())
+				divided[0] += flag(part.rows > 1)
+			}
+		}
+		for i := range 12 {
+			if p.lanes == 1 && i > 0 {
+				break
+			}
+			c, typ := winoConv(d, i), []Type{F32, BF16}[i/2%2]
+			c.C, c.K = c.C+99, c.K+20*(i%3)
+			c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C*volume(c.Kernel)), d.buf(typ, c.N*c.K*volume(c.Out))
+			same(c.String(), &c.Fixed, c.Y.Data, func(m *Machine) { m.Conv(c) })
+			same(c.String()+" input gradient", &c.Fixed, c.X.Data, func(m *Machine) { m.ConvInputGrad(c) })
+		}
+		for i, needs := range [3]bool{p.lanes > 1, p.lanes > 1 && p.wino != nil, p.six != nil} {
+			if needs && divided[i] == 0 {
+				t.Errorf("%s: no panels were divided: of products, of transforms, and of those of bf16 %d", p.Name(), divided)
+			}
+		}
+		one.Close()
+		for _, m := range machines {
+			m.Close()
+		}
+	}
+}
+
+// packedBy is what run writes to out when it packs weights ahead.
+func packedBy(m *Machine, weights *Fixed, out []byte, run func(*Machine)) string {
+	weights.Weights = NewWeights(nil, NewBlock)
+	defer func() {
+		weights.Drop()
+		weights.Weights = nil
+	}()
+	clear(out)
+	run(m)
+	return string(out)
+}

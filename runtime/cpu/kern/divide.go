@@ -43,7 +43,7 @@ const (
 	lateShare  = 1.0 / 32 // of the last task's time
 	fastEnough = 1.0 / 25 // of the least time, that better balance is worth
 	balanced   = 0.9      // share of time for which nothing better is looked for
-	mostRounds = 8        // tasks of a worker, where there is a choice
+	mostRounds = 12       // tasks of a worker, where there is a choice
 )
 
 // startCost is the time until so many workers run.

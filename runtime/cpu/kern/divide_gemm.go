@@ -56,13 +56,13 @@ func (t *gemmTask) packedCost(side int) int {
 	return 2 * packCost * t.depth
 }
 
-// packingBox is the work of packing an operand ahead, a panel a cell.
+// packingBox is the work of packing an operand ahead: panels, of pieces that are packed on their own.
 func (t *gemmTask) packingBox(side, items int) box {
-	lanes := t.p.nr
+	lanes, units := t.p.nr, t.aheadUnits()
 	if side == 0 {
 		lanes = ceilDiv(t.rows, t.panels)
 	}
-	return box{items: items * t.aheadPanels(side), rows: 1, cols: 1, cell: lanes * t.packedCost(side), task: taskCost}
+	return box{items: items * t.aheadPanels(side), rows: units, cols: 1, cell: ceilDiv(lanes*t.packedCost(side), units), task: taskCost}
 }
 
 // sharesPacked reports whether blocks may read operands that all workers pack before. Words are packed in half of the time,

@@ -48,6 +48,7 @@ type worker struct {
 	turned  floats       // a tile's transpose
 	widened floats       // rows in f32 that are about to be interleaved
 	words   floats       // rows of words that are about to be turned to tiles
+	edge    floats       // the last packed rows before those that another worker packs
 	places  []panelPlace // of the panels of a
 	shape   amxShape
 

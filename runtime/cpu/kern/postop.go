@@ -106,8 +106,8 @@ func (m *Machine) postOpAll(f PostOp, c []float32) {
 	if f == nil {
 		return
 	}
-	m.postOpRun = postOpTask{f, c}
-	m.run(8*len(c), ceilDiv(len(c), postOpChunk), &m.postOpRun)
+	m.postOpRun = postOpTask{f, c, m.Divide(8*len(c), ceilDiv(len(c), postOpUnit), postOpChunk/postOpUnit)}
+	m.RunParts(&m.postOpRun.parts, &m.postOpRun)
 	m.postOpRun = postOpTask{}
 }
 
@@ -115,12 +115,18 @@ func (m *Machine) postOpAll(f PostOp, c []float32) {
 type postOpTask struct {
 	postOp PostOp
 	c      []float32
+	parts  Parts
 }
 
-const postOpChunk = 1 << 13
+// postOpChunk is how many elements a post-op runs on at most, where there is a choice, and postOpUnit how many at least.
+const (
+	postOpChunk = 1 << 13
+	postOpUnit  = 1 << 10
+)
 
 func (t *postOpTask) Run(worker, i int) {
-	t.postOp.Apply(worker, i*postOpChunk, t.c[i*postOpChunk:min((i+1)*postOpChunk, len(t.c))])
+	lo, hi := t.parts.Of(i)
+	t.postOp.Apply(worker, lo*postOpUnit, t.c[lo*postOpUnit:min(hi*postOpUnit, len(t.c))])
 }
 
 // withoutPostOp is c without its post-op, for kernels that do not run post-ops on blocks.

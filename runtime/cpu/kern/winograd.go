@@ -59,7 +59,8 @@ type winoTask struct {
 	total       int    // tiles
 	panels      int    // of rows
 	part        Division
-	plain       bool // results are stored directly, in their place or in the worker's part
+	weightPart  Division // of transforming the weights
+	plain       bool     // results are stored directly, in their place or in the worker's part
 
 	weights tableSource
 	byTap   bool // depths of the weights are taps of channels, not channels of taps
@@ -230,11 +231,12 @@ func (t *winoTask) box() box {
 	return b
 }
 
-// Run is the task of a panel of weights, or of a block of tiles.
+// Run is the task of some depths of a panel of weights, or of a block of tiles.
 func (t *winoTask) Run(worker, i int) {
 	w := t.m.worker[worker]
 	if t.mode == winoWeightsMode {
-		t.weightPanel(w, i)
+		panel, d0, d1 := t.weightPart.depthsOf(i, t.depth)
+		t.weightPanel(w, panel, d0, d1)
 		return
 	}
 	d, nr := &t.part, t.m.nr

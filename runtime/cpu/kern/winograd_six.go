@@ -109,7 +109,8 @@ type sixTask struct {
 	upoint  int       // elements between points of a panel of u
 	v       []float32 // the tiles of all images; nil if each block transforms its tiles
 	vpoint  int
-	group   int // tile rows that a task transforms for all blocks
+	ahead   Parts    // tile rows that are transformed for all blocks
+	packing Division // of transforming the weights
 }
 
 type sixMode uint8
@@ -232,8 +233,9 @@ func (m *Machine) tapTable(c *Conv, rows, depth int, turned bool) (s tableSource
 func (t *sixTask) transformTiles(n int) {
 	m, wide := t.m, t.image.tiles[1]
 	t.vpoint = n*wide*t.image.ld + m.vw
-	t.v, t.mode, t.group = m.sixTiles.get(sixPoints*t.vpoint), sixImageMode, ceilDiv(4, wide)
-	m.run(sixPoints*n*wide*t.depth*sixInCost, ceilDiv(n, t.group), t)
+	t.v, t.mode = m.sixTiles.get(sixPoints*t.vpoint), sixImageMode
+	t.ahead = m.Divide(sixPoints*n*wide*t.depth*sixInCost, n, 0)
+	m.RunParts(&t.ahead, t)
 }
 
 // transformWeights transforms the weights, or finds their transformed form.
@@ -247,24 +249,27 @@ func (t *sixTask) transformWeights() {
 // packAll transforms the weights into dst.
 func (t *sixTask) packAll(m *Machine, dst []float32) {
 	t.u, t.mode = dst, sixWeightsMode
-	m.run(sixPoints*sixWeightCost*t.rows*t.depth, ceilDiv(t.rows, m.vw), t)
+	b := depthsBox(ceilDiv(t.rows, m.vw), t.depth, sixPoints*sixWeightCost*t.rows*t.depth)
+	t.packing = m.divide(b, m.pool.share())
+	m.runDivided(&b, t.packing, t)
 }
 
-// weightLanes transforms the weights of the i-th vector of channels of results to their panel. Panels have nr of them,
-// which are contiguous.
-func (t *sixTask) weightLanes(w *worker, i int, panel []float32) {
+// weightLanes transforms depths [d0,d1) of the weights of the i-th vector of channels of results to their panel. Panels have nr of
+// them, which are contiguous.
+func (t *sixTask) weightLanes(w *worker, i, d0, d1 int, panel []float32) {
 	m := t.m
 	vw, r := m.vw, i*m.vw
-	flat := w.wino.planes.get(9*t.depth*vw + vw)
-	t.weights.pack(w, flat, vw, 0, r, min(vw, t.rows-r), 0, 9*t.depth)
+	flat := w.wino.planes.get(9*(d1-d0)*vw + vw)
+	taps := tapRange{&t.weights, t.byTap, t.depth, d0, d1}
+	taps.pack(w, flat, r, min(vw, t.rows-r), 0)
 	step, tap, first := 9*vw, vw, 0
 	if t.byTap {
-		step, tap = vw, t.depth*vw
+		step, tap = vw, (d1-d0)*vw
 	}
 	if t.turned {
 		first, tap = 8*tap, -tap
 	}
-	m.six.three(t.depth, &panel[r%m.nr], m.nr, sixSide*t.upoint, t.upoint, &flat[first], step, 3*tap, tap)
+	m.six.three(d1-d0, &panel[d0*m.nr+r%m.nr], m.nr, sixSide*t.upoint, t.upoint, &flat[first], step, 3*tap, tap)
 }
 
 // sixFew is the least number of tiles of a block, if there are as many: each block reads all weights.
@@ -285,16 +290,17 @@ func (t *sixTask) box() box {
 	return b
 }
 
-// Run is the task of a vector of weights, or of a block of tiles.
+// Run is the task of some depths of a vector of weights, or of a block of tiles.
 func (t *sixTask) Run(worker, i int) {
 	w := t.m.worker[worker]
 	switch t.mode {
 	case sixWeightsMode:
-		t.weightLanes(w, i, t.u[i*t.m.vw/t.m.nr*sixPoints*t.upoint:])
+		lanes, d0, d1 := t.packing.depthsOf(i, t.depth)
+		t.weightLanes(w, lanes, d0, d1, t.u[lanes*t.m.vw/t.m.nr*sixPoints*t.upoint:])
 		return
 	case sixImageMode:
-		r := i * t.group
-		t.image.transform(t.m, w, r, min(t.group, t.tileRows()-r), t.v[r*t.image.tiles[1]*t.image.ld:], t.vpoint)
+		r0, r1 := t.ahead.Of(i)
+		t.image.transform(t.m, w, r0, r1-r0, t.v[r0*t.image.tiles[1]*t.image.ld:], t.vpoint)
 		return
 	}
 	d, panels, rows := &t.part, ceilDiv(t.rows, t.m.nr), t.tileRows()
@@ -333,7 +339,7 @@ func (t *sixTask) panel(w *worker, p int) []float32 {
 	m := t.m
 	u := w.a.get(sixPoints*t.upoint + m.nr)
 	for i := p * m.nr / m.vw; i*m.vw < min(t.rows, (p+1)*m.nr); i++ {
-		t.weightLanes(w, i, u)
+		t.weightLanes(w, i, 0, t.depth, u)
 	}
 	return u
 }

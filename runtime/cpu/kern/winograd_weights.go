@@ -55,28 +55,82 @@ func (m *Machine) transformed(c *Conv, l *Layout, n int, p packer) []float32 {
 // packAll transforms the weights into dst.
 func (t *winoTask) packAll(m *Machine, dst []float32) {
 	t.u, t.mode = dst, winoWeightsMode
-	m.run(2*t.points()*t.rows*t.depth, t.panels, t)
+	b := depthsBox(t.panels, t.depth, 2*t.points()*t.rows*t.depth)
+	t.weightPart = m.divide(b, m.pool.share())
+	m.runDivided(&b, t.weightPart, t)
 }
 
-// weightPanel transforms the weights of a panel of rows: the rows of a channel are contiguous, as
+// transformedDepths is how many depths of a panel of weights are transformed as one, at least.
+const transformedDepths = 32
+
+// depthsBox is the work of transforming panels of weights: groups of depths.
+func depthsBox(panels, depth, work int) box {
+	units := ceilDiv(depth, transformedDepths)
+	return box{items: panels, rows: units, cols: 1, cell: ceilDiv(work, panels*units), task: taskCost}
+}
+
+// depthsOf are the depths of task i of a division of a depthsBox, and its panel.
+func (d *Division) depthsOf(i, depth int) (panel, d0, d1 int) {
+	part, units := i%d.rows, ceilDiv(depth, transformedDepths)
+	return i / d.rows, bound(part, d.rows, units) * transformedDepths, min(bound(part+1, d.rows, units)*transformedDepths, depth)
+}
+
+// weightPanel transforms depths [d0,d1) of the weights of a panel of rows: the rows of a channel are contiguous, as
 // tiles read them.
-func (t *winoTask) weightPanel(w *worker, i int) {
-	p, x := t.m.Path, &w.wino
+func (t *winoTask) weightPanel(w *worker, i, d0, d1 int) {
+	p, x, n := t.m.Path, &w.wino, d1-d0
 	r0, r1 := t.panel(i)
-	all, set := 9*t.depth, 9*t.depth*p.vw // depths of a set of points, and their floats
+	set := 9 * n * p.vw // floats of a set of points
 	flat := x.planes.get((1+t.sets)*set + p.vw)
+	taps := tapRange{&t.weights, t.byTap, t.depth, d0, d1}
+	taps.pack(w, flat, r0, r1-r0, 0)
 	if t.cubes {
-		t.weights.pack(w, flat, p.vw, 0, r0, r1-r0, 0, 3*all)
+		taps.pack(w, flat[set:], r0, r1-r0, 1)
+		taps.pack(w, flat[2*set:], r0, r1-r0, 2)
 		p.winoDepthTaps(flat, set)
-	} else {
-		t.weights.pack(w, flat, p.vw, 0, r0, r1-r0, 0, all)
 	}
 	step, tap := 9*p.vw, p.vw
 	if t.byTap {
-		step, tap = p.vw, t.depth*p.vw
+		step, tap = p.vw, n*p.vw
+	}
+	last := n
+	if d1 < t.depth { // another worker may transform what follows now, see gemmTask.packDepths
+		last -= ceilDiv(p.vw, r1-r0)
 	}
 	for k := range t.sets {
-		to := &t.u[(i*t.points()+k*winoPoints)*t.upoint]
-		p.wino.three(t.depth, p.vw, to, r1-r0, t.upoint, &flat[k*set], step, 3*tap, tap, 2*tap)
+		to := t.u[(i*t.points()+k*winoPoints)*t.upoint+d0*(r1-r0):]
+		p.wino.three(last, p.vw, &to[0], r1-r0, t.upoint, &flat[k*set], step, 3*tap, tap, 2*tap)
+		if last < n {
+			t.transformEdge(w, to[last*(r1-r0):], n-last, r1-r0, flat[k*set+last*step:], step, tap)
+		}
+	}
+}
+
+// transformEdge transforms n depths of rows weights without writing behind them.
+func (t *winoTask) transformEdge(w *worker, to []float32, n, rows int, from []float32, step, tap int) {
+	p, point := t.m.Path, t.m.mr+2*t.m.vw
+	edge := w.edge.get(winoPoints * point)
+	p.wino.three(n, p.vw, &edge[0], rows, point, &from[0], step, 3*tap, tap, 2*tap)
+	for i := range winoPoints {
+		copy(to[i*t.upoint:][:n*rows], edge[i*point:])
+	}
+}
+
+// tapRange is depths [d0,d1) of weights with nine taps: taps of channels, or channels of taps.
+type tapRange struct {
+	s             *tableSource
+	byTap         bool
+	depth, d0, d1 int
+}
+
+// pack packs n lanes of a slice, a vector wide.
+func (r *tapRange) pack(w *worker, dst []float32, l0, n, slice int) {
+	vw, from, some := r.s.p.vw, 9*slice*r.depth, r.d1-r.d0
+	if !r.byTap || some == r.depth {
+		r.s.pack(w, dst, vw, 0, l0, n, from+9*r.d0, 9*some)
+		return
+	}
+	for tap := range 9 {
+		r.s.pack(w, dst[tap*some*vw:], vw, 0, l0, n, from+tap*r.depth+r.d0, some)
 	}
 }
