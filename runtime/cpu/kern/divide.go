@@ -70,13 +70,17 @@ func (b *box) busy(rows, cols int) int {
 
 // on returns the division into blocks rows x cols for so many rounds.
 func (b *box) on(rows, cols, rounds int) Division {
+	return b.inRounds(rows, cols, rounds, b.block(rows, cols), b.busy(rows, cols))
+}
+
+// inRounds is on for what the largest block costs, and all of them.
+func (b *box) inRounds(rows, cols, rounds, block, busy int) Division {
 	n, rounds := b.items*rows*cols, max(1, rounds)
-	d := Division{Tasks: n, Workers: max(1, ceilDiv(n, rounds)), Busy: b.busy(rows, cols), rows: rows, cols: cols}
+	d := Division{Tasks: n, Workers: max(1, ceilDiv(n, rounds)), Busy: busy, rows: rows, cols: cols}
 	if d.Workers == 1 {
 		d.Time = d.Busy
 		return d
 	}
-	block := b.block(rows, cols)
 	d.late = int(lateShare * float64(block))
 	d.Time = rounds*block + d.beside()
 	return d
@@ -135,13 +139,29 @@ func (b *box) each(workers, most int, f func(Division) int) {
 	r0, c0 := least(b.rows, b.mostRows), least(b.cols, b.mostCols)
 	tasks := b.items*r0*c0 + mostRounds*workers
 	for r := r0; r <= max(1, b.rows) && b.items*r*c0 <= tasks && b.busy(r, c0) <= most*workers; r = finer(r, b.rows) {
-		for c := c0; c <= max(1, b.cols) && b.items*r*c <= tasks && b.busy(r, c) <= most*workers; c = finer(c, b.cols) {
-			n, block := b.items*r*c, b.block(r, c)
+		// what busy and block are without columns, and what each column adds
+		high := ceilDiv(b.rows, r)
+		busy0, busyEach := b.items*(b.rows*b.cols*b.cell+r*b.cols*b.col), b.items*(b.rows*b.row+r*b.task)
+		block0, blockEach := high*b.row+b.task, high*b.cell+b.col
+		for c := c0; c <= max(1, b.cols) && b.items*r*c <= tasks && busy0+c*busyEach <= most*workers; {
+			n, wide := b.items*r*c, ceilDiv(b.cols, c)
+			block := block0 + wide*blockEach
 			for rounds := ceilDiv(n, workers); rounds <= n && rounds*block <= most; rounds += 1 + rounds/16 {
-				most = f(b.on(r, c, rounds))
+				if rounds == n || rounds*block+startCost(2) <= most {
+					most = f(b.inRounds(r, c, rounds, block, busy0+c*busyEach))
+				}
 			}
+			if wide <= 1 {
+				break
+			}
+			c = ceilDiv(b.cols, wide-1)
 		}
 	}
+}
+
+// atLeast is less time than any division for so many workers takes, or as much.
+func (b *box) atLeast(workers int) int {
+	return b.busy(least(b.rows, b.mostRows), least(b.cols, b.mostCols)) / workers
 }
 
 // offer is what a product costs with so many panels of rows.

@@ -135,7 +135,11 @@ func (t *gemmTask) dividePanels(workers, panels int) offer {
 		if shares == t.shares {
 			continue
 		}
-		if d := t.m.divide(t.box(shares), workers); d.Time+beside < least {
+		b := t.box(shares)
+		if b.atLeast(workers)+beside >= least {
+			continue
+		}
+		if d := t.m.divide(b, workers); d.Time+beside < least {
 			least, t.part, t.shares = d.Time+beside, d, shares
 			all.time, all.workers, all.balance = least, d.Workers, d.balance()
 		}
