@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -85,6 +86,7 @@ func (v *vm) addRuns() {
 		MOVQ(part, from)
 		ADDQ(paramMem("row"), part)
 		XORQ(j, j)
+		alignLine()
 		Label("runs")
 		to, n := GP64(), GP64()
 		MOVQ(Mem{Base: starts, Index: j, Scale: 8}, to)
@@ -103,7 +105,9 @@ func (v *vm) addRuns() {
 		JGE(LabelRef("whole"))
 		Label("part")
 		ADDQ(imm(v.w), n)
-		v.addPieces(n, from, to)
+		JZ(LabelRef("next"))
+		v.addPieces(n, from, to, "next")
+		Label("next")
 		INCQ(j)
 		CMPQ(j, runs)
 		JLT(LabelRef("runs"))
@@ -112,18 +116,26 @@ func (v *vm) addRuns() {
 	RET()
 }
 
+// alignLine begins a cache line for a loop of many branches, whose speed otherwise depends on where the linker places it.
+func alignLine() { Instruction(&ir.Instruction{Opcode: "PCALIGN", Operands: []Op{U64(64)}}) }
+
 // addPieces adds the last n < w elements in pieces of 8, 4, 2 and 1: a load whose range overlaps
-// that of an earlier masked store waits for it, even if their lanes are different.
-func (v *vm) addPieces(n, from, to reg.GPVirtual) {
+// that of an earlier masked store waits for it, even if their lanes are different. When none is left, it goes to the label end:
+// most runs are one piece.
+func (v *vm) addPieces(n, from, to reg.GPVirtual, end string) {
 	step := func(size int, load func(m Mem) reg.VecVirtual, store func(x reg.VecVirtual, m Mem)) {
 		skip := fmt.Sprintf("skip%d", size)
-		TESTQ(U32(uint32(size)), n)
-		JZ(LabelRef(skip))
+		CMPQ(n, imm(size))
+		JLT(LabelRef(skip))
 		x, y := load(Mem{Base: from}), load(Mem{Base: to})
 		VADDPS(y, x, x)
 		store(x, Mem{Base: to})
 		ADDQ(imm(4*size), from)
-		ADDQ(imm(4*size), to)
+		if size > 1 {
+			ADDQ(imm(4*size), to)
+			SUBQ(imm(size), n)
+			JZ(LabelRef(end))
+		}
 		Label(skip)
 	}
 	loader := func(fresh func() reg.VecVirtual, mov func(a, b Op)) func(Mem) reg.VecVirtual {

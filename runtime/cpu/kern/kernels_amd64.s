@@ -106445,12 +106445,13 @@ TEXT ·addRunsAVX512(SB), NOSPLIT, $0-72
 	MOVQ lengths+64(FP), R8
 
 rows:
-	MOVQ (SI), R9
-	ADDQ DX, R9
-	ADDQ step+48(FP), SI
-	MOVQ BX, R11
-	ADDQ row+32(FP), BX
-	XORQ R10, R10
+	MOVQ    (SI), R9
+	ADDQ    DX, R9
+	ADDQ    step+48(FP), SI
+	MOVQ    BX, R11
+	ADDQ    row+32(FP), BX
+	XORQ    R10, R10
+	PCALIGN $0x0000000000000040
 
 runs:
 	MOVQ (DI)(R10*8), R12
@@ -106470,46 +106471,53 @@ whole:
 
 part:
 	ADDQ    $+16, R13
-	TESTQ   $0x00000008, R13
-	JZ      skip8
+	JZ      next
+	CMPQ    R13, $+8
+	JLT     skip8
 	VMOVUPS (R11), Y0
 	VMOVUPS (R12), Y1
 	VADDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (R12)
 	ADDQ    $+32, R11
 	ADDQ    $+32, R12
+	SUBQ    $+8, R13
+	JZ      next
 
 skip8:
-	TESTQ   $0x00000004, R13
-	JZ      skip4
+	CMPQ    R13, $+4
+	JLT     skip4
 	VMOVUPS (R11), X0
 	VMOVUPS (R12), X1
 	VADDPS  X1, X0, X0
 	VMOVUPS X0, (R12)
 	ADDQ    $+16, R11
 	ADDQ    $+16, R12
+	SUBQ    $+4, R13
+	JZ      next
 
 skip4:
-	TESTQ  $0x00000002, R13
-	JZ     skip2
+	CMPQ   R13, $+2
+	JLT    skip2
 	VMOVQ  (R11), X0
 	VMOVQ  (R12), X1
 	VADDPS X1, X0, X0
 	VMOVQ  X0, (R12)
 	ADDQ   $+8, R11
 	ADDQ   $+8, R12
+	SUBQ   $+2, R13
+	JZ     next
 
 skip2:
-	TESTQ  $0x00000001, R13
-	JZ     skip1
+	CMPQ   R13, $+1
+	JLT    skip1
 	VMOVSS (R11), X0
 	VMOVSS (R12), X1
 	VADDPS X1, X0, X0
 	VMOVSS X0, (R12)
 	ADDQ   $+4, R11
-	ADDQ   $+4, R12
 
 skip1:
+next:
 	INCQ R10
 	CMPQ R10, CX
 	JLT  runs
@@ -139599,12 +139607,13 @@ TEXT ·addRunsAVX2(SB), NOSPLIT, $0-72
 	MOVQ lengths+64(FP), R8
 
 rows:
-	MOVQ (SI), R9
-	ADDQ DX, R9
-	ADDQ step+48(FP), SI
-	MOVQ BX, R11
-	ADDQ row+32(FP), BX
-	XORQ R10, R10
+	MOVQ    (SI), R9
+	ADDQ    DX, R9
+	ADDQ    step+48(FP), SI
+	MOVQ    BX, R11
+	ADDQ    row+32(FP), BX
+	XORQ    R10, R10
+	PCALIGN $0x0000000000000040
 
 runs:
 	MOVQ (DI)(R10*8), R12
@@ -139624,36 +139633,41 @@ whole:
 
 part:
 	ADDQ    $+8, R13
-	TESTQ   $0x00000004, R13
-	JZ      skip4
+	JZ      next
+	CMPQ    R13, $+4
+	JLT     skip4
 	VMOVUPS (R11), X0
 	VMOVUPS (R12), X1
 	VADDPS  X1, X0, X0
 	VMOVUPS X0, (R12)
 	ADDQ    $+16, R11
 	ADDQ    $+16, R12
+	SUBQ    $+4, R13
+	JZ      next
 
 skip4:
-	TESTQ  $0x00000002, R13
-	JZ     skip2
+	CMPQ   R13, $+2
+	JLT    skip2
 	VMOVQ  (R11), X0
 	VMOVQ  (R12), X1
 	VADDPS X1, X0, X0
 	VMOVQ  X0, (R12)
 	ADDQ   $+8, R11
 	ADDQ   $+8, R12
+	SUBQ   $+2, R13
+	JZ     next
 
 skip2:
-	TESTQ  $0x00000001, R13
-	JZ     skip1
+	CMPQ   R13, $+1
+	JLT    skip1
 	VMOVSS (R11), X0
 	VMOVSS (R12), X1
 	VADDPS X1, X0, X0
 	VMOVSS X0, (R12)
 	ADDQ   $+4, R11
-	ADDQ   $+4, R12
 
 skip1:
+next:
 	INCQ R10
 	CMPQ R10, CX
 	JLT  runs
