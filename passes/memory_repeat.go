@@ -8,9 +8,12 @@ func repeat(g *ir.Graph, again map[*ir.Node]bool, c *Context) error {
 	if len(again) == 0 {
 		return nil
 	}
-	r := &repetition{g: g, nodes: again, fixed: keptAnyway(g), again: map[*ir.Value]*ir.Value{}, reads: map[*ir.Value]int{}, clusters: map[int32]int32{}}
+	r := &repetition{g: g, nodes: again, fixed: keptAnyway(g), again: map[*ir.Value]*ir.Value{}, reads: map[*ir.Value]int{}, clusters: map[int32]int32{}, names: map[string]bool{}}
 	for _, n := range g.Nodes {
 		r.cluster = max(r.cluster, n.Why.Cluster)
+		for _, v := range n.Out {
+			r.names[v.Name] = true
+		}
 	}
 	body := g.Body[ir.Backward]
 	g.Body[ir.Backward] = make([]*ir.Node, 0, len(body))
@@ -36,7 +39,8 @@ type repetition struct {
 	g        *ir.Graph
 	nodes    map[*ir.Node]bool // nodes that run a second time
 	fixed    map[*ir.Value]bool
-	b        *ir.Builder // of backward
+	b        *ir.Builder     // of backward
+	names    map[string]bool // of all values before
 	again    map[*ir.Value]*ir.Value
 	reads    map[*ir.Value]int // by recomputed value: number of its reads
 	clusters map[int32]int32   // clusters of the copies, by cluster of the original
@@ -117,7 +121,11 @@ func (r *repetition) copy(n *ir.Node, attrs ir.Attrs) {
 	}
 	r.emitted++
 	r.flops += r.g.NodeCost(n).Flops
-	out := r.b.Named(n.Out[0].Name+".again").EmitNode(&ir.Node{Op: n.Op, In: in, Attrs: attrs, Pos: n.Pos, Pin: n.Pin, Why: n.Why}, nil)
+	name := n.Out[0].Name + ".again"
+	for r.names[name] { // the pass recompute has made one
+		name += ".again"
+	}
+	out := r.b.Named(name).EmitNode(&ir.Node{Op: n.Op, In: in, Attrs: attrs, Pos: n.Pos, Pin: n.Pin, Why: n.Why}, nil)
 	for i, v := range n.Out {
 		r.again[v] = out[i]
 		if out[i] == nil {

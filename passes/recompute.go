@@ -186,7 +186,7 @@ func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 
 // pool emits the second of two equal pools.
 func (r *recomputer) pool(n *ir.Node) *ir.Node {
-	out := r.b.Named(n.Out[0].Name+".again").EmitNode(&ir.Node{Op: n.Op, In: n.In, Attrs: n.Attrs, Pos: n.Pos, Pin: n.Pin, Why: n.Why}, nil)
+	out := r.b.Named(n.Out[0].Name+".again").EmitNode(&ir.Node{Op: n.Op, In: slices.Clone(n.In), Attrs: n.Attrs, Pos: n.Pos, Pin: n.Pin, Why: n.Why}, nil)
 	if out[0] == nil {
 		return n
 	}

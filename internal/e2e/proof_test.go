@@ -81,6 +81,43 @@ func TestBoundedStepsAreProved(t *testing.T) {
 	proved(t, "bounded", m, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Memory: 1 << 20}, ampc.Loss{Value: loss})
 }
 
+// A pool whose positions backward searches again may run again as a whole, too, where memory is short.
+func TestPoolsUnderBounds(t *testing.T) {
+	full := pooled(t, 0)
+	bounded := 0
+	for percent := int64(99); percent >= 60; percent -= 3 {
+		if pooled(t, full*percent/100) > 0 {
+			bounded++
+		}
+	}
+	if bounded == 0 {
+		t.Error("no bound is met")
+	}
+}
+
+// pooled trains a model with max pools within a bound and returns the bytes of its program; 0 where the bound is too small.
+func pooled(t *testing.T, bound int64) (size int64) {
+	t.Helper()
+	m := ampc.New("pooled", ampc.Seed(1))
+	defer m.Close()
+	h := m.Input("x", ampc.F32, 4, 3, 32, 32)
+	for _, name := range []string{"a", "b", "c"} {
+		h = m.Conv2d(name, h, 8, 3, ampc.Conv2dOptions{Padding: 1})
+		h = m.MaxPool2d(m.Tanh(h), 3, ampc.Pool2dOptions{Stride: 1, Padding: 1})
+	}
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Memory: bound}, ampc.Loss{Value: m.ReduceMean(m.Square(h))})
+	if err != nil {
+		if !strings.Contains(err.Error(), "at least") {
+			t.Errorf("within %d bytes: %v", bound, err)
+		}
+		return 0
+	}
+	for _, arena := range step.Program().Arenas {
+		size += arena
+	}
+	return size
+}
+
 // proved trains m and wants a proof without findings.
 func proved(t *testing.T, name string, m *ampc.Model, c ampc.TrainConfig, losses ...ampc.Loss) {
 	t.Helper()
