@@ -150,8 +150,11 @@ func UnitSame(n *Node) (Unit, error) {
 	return first.Unit, nil
 }
 
-// zero reports whether v is a constant tensor of zeros.
+// zero reports whether v is a constant tensor of zeros, cast or not.
 func (v *Value) zero() bool {
+	for v.Def != nil && v.Def.Op == OpCast {
+		v = v.Def.In[0]
+	}
 	x, ok := v.Filled()
 	return ok && x == 0
 }

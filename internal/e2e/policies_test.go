@@ -105,3 +105,22 @@ func TestPinnedNorms(t *testing.T) {
 		m.Close()
 	}
 }
+
+// The gradient of a split whose parts are not all used is joined with zeros, which have every scale.
+func TestPartsOfSplits(t *testing.T) {
+	for _, name := range ampc.PolicyNames() {
+		p, err := ampc.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for part := range 2 {
+			m := ampc.New("split")
+			used := m.Split(m.Param("w", ampc.Normal(0, 1), 8, 6), 1, 2, 4)[part]
+			loss := m.ReduceMean(m.Cast(m.Square(used), ampc.F32))
+			if _, err := m.Train(ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss}); err != nil {
+				t.Errorf("part %d under %s: %v", part, name, err)
+			}
+			m.Close()
+		}
+	}
+}
