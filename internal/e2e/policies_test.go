@@ -89,6 +89,21 @@ func TestMasksAreTrained(t *testing.T) {
 	}
 }
 
+// A pin to the policy's 16 bits has no effect on products of a policy that has none.
+func TestLowPinsWithoutLow(t *testing.T) {
+	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.TF32()} {
+		m := ampc.New("pinned")
+		y := m.Precision(ampc.PinLow).Linear("fc", m.Input("x", ampc.F32, 4, 6), 5)
+		if _, err := m.Infer(ampc.InferConfig{Policy: p}, y); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+		if _, err := m.Train(ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: m.ReduceMean(m.Square(y))}); err != nil {
+			t.Errorf("%s, training: %v", p.Name, err)
+		}
+		m.Close()
+	}
+}
+
 // A norm that is pinned to 16 bits, which no kernel runs with what follows it, compiles under every policy.
 func TestPinnedNorms(t *testing.T) {
 	for _, name := range ampc.PolicyNames() {

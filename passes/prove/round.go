@@ -284,6 +284,9 @@ func (r *rounding) attributes(n, t *ir.Node) {
 		r.report(n, "accumulates in %s, the source in %s", acc, t.DT("acc"))
 	}
 	pin := r.pin(t)
+	if pin == ir.PinLow && !r.rules.Low.Low() {
+		pin = ir.Unpinned // the policy has no such dtype
+	}
 	if n.Str("math") == "tf32" && t.Str("math") != "tf32" && pin != ir.PinTF32 && !(r.rules.TF32 && pin == ir.Unpinned) {
 		r.report(n, "rounds its operands to tf32, which neither the policy nor a pin asks for")
 	}
