@@ -74,6 +74,23 @@ func TestLossesOfOneShapeAreProved(t *testing.T) {
 	}
 }
 
+// Losses of unlike terms, each with its own start value, are told apart where the gradients of their
+// terms are alike, and where a term is part of both.
+func TestLossesOfAlikeTermsAreProved(t *testing.T) {
+	for _, kind := range []string{"counted", "alike", "shared"} {
+		for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
+			m := ampc.New("terms")
+			v, w := m.Param("v", ampc.Fill(1), 1, 4), m.Param("w", ampc.Fill(1), 3)
+			mean := m.ReduceMean(m.Square(v))
+			c := ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Micro: 2}
+			term := map[string]ampc.Tensor{"counted": m.CrossEntropy(v, m.Input("y", ampc.I32, 1)), "alike": m.ReduceMean(m.Exp(v)), "shared": mean}[kind]
+			first := ampc.Loss{Value: m.Add(term, m.ReduceSum(m.Square(w)))}
+			second := ampc.Loss{Value: m.Add(mean, m.ReduceSum(w)), Weight: 0.5}
+			proved(t, kind+" under "+p.Name, m, c, first, second)
+		}
+	}
+}
+
 // A step with a bound on its memory is proved as any other.
 func TestBoundedStepsAreProved(t *testing.T) {
 	m := ampc.New("bounded")

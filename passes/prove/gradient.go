@@ -51,15 +51,22 @@ type gradients struct {
 	numbers  exactNumbers
 	actual   []*ir.Node // nodes of the backward section
 	sweeps   []string   // their attribute loss
-	has      map[string]map[int32]bool
+	has      map[string]map[made]bool
 	of       map[string]map[*ir.Node]bool // by sweep: the forward nodes that its nodes come from
 	from     map[*ir.Node]bool            // those of all sweeps
-	seeds    []*ir.Value
+	seeds    [][]*ir.Value                // with which a loss may start: one, or those of losses that share a term
 	steps    []stepped
 	wanted   map[*ir.Value]bool
 	own      map[int32]bool            // numbers of the values that the sweeps compute
 	expected map[*ir.Value][]int32     // by weight: its gradient in each sweep
 	roots    map[*ir.Value][]*ir.Value // by weight: the losses whose gradients it has
+}
+
+// made is the number of a value of backward, and the forward node that it comes from or nil for any:
+// gradients of unlike nodes may have one number, such as those of two sums of one shape.
+type made struct {
+	of     *ir.Node
+	number int32
 }
 
 // stepped is a weight and the row that updates it.
@@ -69,7 +76,7 @@ type stepped struct {
 }
 
 func newGradients(c *ir.Graph) *gradients {
-	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[int32]bool{}, of: map[string]map[*ir.Node]bool{}, from: map[*ir.Node]bool{}, wanted: map[*ir.Value]bool{},
+	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[made]bool{}, of: map[string]map[*ir.Node]bool{}, from: map[*ir.Node]bool{}, wanted: map[*ir.Value]bool{},
 		own: map[int32]bool{}, expected: map[*ir.Value][]int32{}, roots: map[*ir.Value][]*ir.Value{}}
 	g.p.check = "gradients"
 	g.p.guards() // while IDs are those of t
@@ -88,7 +95,7 @@ func newGradients(c *ir.Graph) *gradients {
 	for _, n := range g.actual {
 		key, _ := n.Attrs.Get("loss").(string)
 		if n.Of != nil && g.has[key] == nil {
-			g.has[key], g.of[key] = map[int32]bool{}, map[*ir.Node]bool{}
+			g.has[key], g.of[key] = map[made]bool{}, map[*ir.Node]bool{}
 			g.sweeps = append(g.sweeps, key)
 		}
 		if n.Of != nil {
@@ -96,14 +103,25 @@ func newGradients(c *ir.Graph) *gradients {
 		}
 		for _, v := range n.Out {
 			if g.has[key] != nil {
-				g.has[key][g.numbers.value(v)] = true
+				k := g.numbers.value(v)
+				g.has[key][made{nil, k}], g.has[key][made{n.Of, k}] = true, true
 			}
 		}
-		for _, v := range n.In {
-			if v != nil && !seen[v] && g.starts(v) {
-				seen[v] = true
-				g.seeds = append(g.seeds, v)
+		var together []*ir.Value
+		for i, v := range n.In {
+			if v == nil || !g.starts(v) {
+				continue
 			}
+			if !seen[v] {
+				seen[v] = true
+				g.seeds = append(g.seeds, []*ir.Value{v})
+			}
+			if n.OperandDef(i).Variadic && !slices.Contains(together, v) {
+				together = append(together, v)
+			}
+		}
+		if len(together) > 1 {
+			g.seeds = append(g.seeds, together)
 		}
 	}
 	g.b = ir.Edit(c).In(ir.Backward)
@@ -125,9 +143,9 @@ func (g *gradients) starts(v *ir.Value) bool {
 // tape is one sweep, with the gradients that arrive at each value.
 type tape struct {
 	g     *gradients
-	has   map[int32]bool
+	has   map[made]bool
 	of    map[*ir.Node]bool
-	used  map[*ir.Value]bool // seeds with which a loss starts
+	used  map[int]bool // by index in seeds: those with which a loss starts
 	need  map[*ir.Value]bool
 	parts map[*ir.Value][]*ir.Value
 	from  map[*ir.Value]map[*ir.Value]bool // by value: the losses that contribute to its gradient
@@ -135,7 +153,7 @@ type tape struct {
 
 // sweep differentiates the losses of one sweep for every weight.
 func (g *gradients) sweep(key string) error {
-	t := &tape{g: g, has: g.has[key], of: g.of[key], used: map[*ir.Value]bool{}, need: map[*ir.Value]bool{}, parts: map[*ir.Value][]*ir.Value{}, from: map[*ir.Value]map[*ir.Value]bool{}}
+	t := &tape{g: g, has: g.has[key], of: g.of[key], used: map[int]bool{}, need: map[*ir.Value]bool{}, parts: map[*ir.Value][]*ir.Value{}, from: map[*ir.Value]map[*ir.Value]bool{}}
 	for w := range g.wanted {
 		t.need[w] = true
 	}
@@ -196,18 +214,20 @@ func (t *tape) start(n *ir.Node) error {
 		return nil
 	}
 	if len(t.parts[v]) > 0 {
-		if found, err := t.found(n, nil); found || err != nil {
+		if found, err := t.found(n); found || err != nil {
 			return err
 		}
 	}
 	for _, used := range []bool{false, true} { // losses of one shape differ in their seeds alone
-		for _, s := range t.g.seeds {
-			if t.used[s] != used {
+		for i, seeds := range t.g.seeds {
+			if t.used[i] != used {
 				continue
 			}
-			if found, err := t.found(n, s); found || err != nil {
-				t.used[s] = true
-				t.add(v, s, map[*ir.Value]bool{v: true})
+			if found, err := t.found(n, seeds...); found || err != nil {
+				t.used[i] = true
+				for _, s := range seeds {
+					t.add(v, s, map[*ir.Value]bool{v: true})
+				}
 				return err
 			}
 		}
@@ -215,27 +235,28 @@ func (t *tape) start(n *ir.Node) error {
 	return nil
 }
 
-// found reports whether t contains a value that n's gradient computes from the arriving gradients
-// and the seed. It need not contain all: those that reach no weight are dropped.
-func (t *tape) found(n *ir.Node, seed *ir.Value) (bool, error) {
+// found reports whether t contains a value that comes from n and that n's gradient computes from the
+// arriving gradients and the seeds. It need not contain all: those that reach no weight are dropped.
+func (t *tape) found(n *ir.Node, seeds ...*ir.Value) (bool, error) {
 	if n.Def().Grad == nil {
 		return false, nil // an expansion: its nodes have their own start values
 	}
 	v := n.Out[0]
 	old := t.parts[v]
-	if seed != nil {
-		t.parts[v] = append(old[:len(old):len(old)], seed)
-	}
+	t.parts[v] = append(old[:len(old):len(old)], seeds...)
 	d := t.arriving(n)
 	t.parts[v] = old
-	made := false
+	of, found := n, false
+	if !t.of[n] { // its gradients are shared with those of another node
+		of = nil
+	}
 	for i, x := range n.Def().Grad(t.g.b, n, d) {
 		if i >= len(n.In) || x == nil || n.In[i] == nil || !t.need[n.In[i]] || x.Def == nil || x == d[0] {
 			continue
 		}
-		made = made || t.has[t.g.numbers.value(x)]
+		found = found || t.has[made{of, t.g.numbers.value(x)}]
 	}
-	return made, t.g.b.Err()
+	return found, t.g.b.Err()
 }
 
 // add contributes d, the gradient of losses, to the gradient of v.
