@@ -33,6 +33,7 @@ func (v *vm) reductions() {
 		}
 		VFMADD231PS(d, d, s)
 	}, mean)
+	v.foldChains()
 	v.columns()
 	v.normBack()
 	v.extreme("maxOf", maxI, VANDPS, 0xff800000)
@@ -136,6 +137,24 @@ func (v *vm) fold(i inst, s []vec) reg.VecVirtual {
 	VPERMILPS(Imm(0xb1), x, u)
 	i.plain(u, x, x)
 	return x
+}
+
+// foldChains emits a foldChainsFunc.
+func (v *vm) foldChains() {
+	v.text("foldChains", "n int, sum, chains *float32", "is a foldChainsFunc.")
+	n, sum, chains := ptrParam("n"), ptrParam("sum"), ptrParam("chains")
+	loop("sums", n, func() {
+		s := make([]vec, 64/v.w)
+		for i := range s {
+			s[i] = v.new()
+			VMOVUPS(Mem{Base: chains, Disp: i * v.size()}, s[i])
+		}
+		VMOVSS(v.fold(addI, s), Mem{Base: sum})
+		ADDQ(imm(64*4), chains)
+		ADDQ(Imm(4), sum)
+	})
+	VZEROUPPER()
+	RET()
 }
 
 // extreme emits max or min: NaN if there is one. Both orders of the operands are computed and

@@ -75,7 +75,7 @@ func (v *vm) table(b *strings.Builder) {
 	for _, k := range []string{"sum", "dot", "sumSq", "maxOf", "minOf"} {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
-	fmt.Fprintf(b, "p.count = count%s\n", s)
+	fmt.Fprintf(b, "p.count, p.foldChains = count%s, foldChains%s\n", s, s)
 	fmt.Fprintf(b, "p.fence = fence%s\n", s)
 	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, maxThree%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s, s)
 	for _, t := range v.finishTypes() {

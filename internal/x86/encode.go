@@ -178,8 +178,15 @@ func (c *Code) Pointer(r Reg, m Mem) {
 }
 
 // Move sets r to the value of from.
-func (c *Code) Move(r, from Reg) {
-	c.b = append(c.b, 0x48|byte(from)>>3<<2|byte(r)>>3, 0x89, 0xc0|byte(from)&7<<3|byte(r)&7)
+func (c *Code) Move(r, from Reg) { c.registers(0x89, r, from) }
+
+// AddReg adds by to r, SubReg subtracts it.
+func (c *Code) AddReg(r, by Reg) { c.registers(0x01, r, by) }
+func (c *Code) SubReg(r, by Reg) { c.registers(0x29, r, by) }
+
+// registers appends an instruction on two registers, the first of which it changes.
+func (c *Code) registers(code byte, r, by Reg) {
+	c.b = append(c.b, 0x48|byte(by)>>3<<2|byte(r)>>3, code, 0xc0|byte(by)&7<<3|byte(r)&7)
 }
 
 // Clear sets r, one of the first eight registers, to zero.

@@ -157,7 +157,11 @@ func TestBytes(t *testing.T) {
 	}
 	for _, r := range [][2]Reg{{CX, DX}, {R8, CX}, {AX, R13}, {R15, R9}} {
 		c.Move(r[0], r[1])
-		lines = append(lines, "MOVQ "+general[r[1]]+", "+general[r[0]])
+		c.AddReg(r[0], r[1])
+		c.SubReg(r[0], r[1])
+		for _, op := range []string{"MOVQ", "ADDQ", "SUBQ"} {
+			lines = append(lines, op+" "+general[r[1]]+", "+general[r[0]])
+		}
 	}
 	c.Clear(AX)
 	c.Clear(DI)

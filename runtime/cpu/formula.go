@@ -322,7 +322,7 @@ func (f *formula) inRows(worker, start, n int) {
 				of[s.scalar] = loadOne(s.buf, s.access.rowOffset(row+k))
 			}
 		}
-		f.run.Rows(f.m.Call(worker), f.bufs, values, nil, start, rows, each)
+		f.run.Rows(f.m.Call(worker), f.bufs, values, start, rows, each)
 		start += rows * each
 	}
 }

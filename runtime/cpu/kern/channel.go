@@ -1,6 +1,9 @@
 package kern
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 // ChannelNorm describes batch_norm, group_norm or instance_norm over [Images, Channels, Space], or [Images, Space,
 // Channels] if ChannelsLast is set, and its gradient.
@@ -50,7 +53,7 @@ const (
 )
 
 // channelPiece is the largest number of elements of a channel that are summed in float32: a multiple of 64.
-const channelPiece = 1024
+const channelPiece = 4096
 
 // channelStats are the sums of a norm over channels in progress, and what follows from them. The elements of a channel that share a
 // statistic are summed in pieces, each as Path.Sum does, and their sums are joined in float64, in order. The pieces depend on
@@ -62,10 +65,14 @@ type channelStats struct {
 	sets   int                               // images that have statistics of their own, or one for all
 	shared int                               // channels that share a statistic
 	pieces []piece                           // of a channel of a set
-	sums   []float64                         // by set, piece and channel: two sums, those of all channels apart; see sumsOf
+	parts  int                               // pieces of a plane
+	sums   []pieceSums                       // by unit
 	slopes [2][]float32                      // by statistic, see joinProducts
 	join   func(s *channelStats, lo, hi int) // what Run does for a part of all statistics, or of all channels
 	part   Parts
+
+	sumMemory   floats
+	slopeMemory [2]floats
 }
 
 // piece is cols elements from element from on of each of rows consecutive images.
@@ -81,22 +88,24 @@ func (s *channelStats) begin(m *Machine, n *ChannelNorm) {
 		s.sets, s.shared, images = n.Images, n.Channels/n.Groups, 1
 	}
 	s.cut(images)
-	s.sums = grow(s.sums, 2*s.sets*max(1, len(s.pieces))*n.Channels)
+	units := s.sets * max(1, len(s.pieces)) * n.Channels
+	s.sums = unsafe.Slice((*pieceSums)(unsafe.Pointer(unsafe.SliceData(s.sumMemory.get(pieceFloats*units)))), units)
 	for i := range s.slopes {
-		s.slopes[i] = grow(s.slopes[i], n.Stats())
+		s.slopes[i] = s.slopeMemory[i].get(n.Stats())
 	}
 }
 
 // cut lists the pieces of a channel: planes of several images, or parts of a plane, about as large as each other.
 func (s *channelStats) cut(images int) {
 	n := &s.n
-	s.pieces = s.pieces[:0]
+	s.pieces, s.parts = s.pieces[:0], 1
 	if n.Space == 0 {
 		return
 	}
 	rows, cols := 1, n.Space
 	if n.Space > channelPiece {
-		cols = roundUp(even(n.Space, channelPiece), lanes)
+		cols = partOf(n.Space)
+		s.parts = ceilDiv(n.Space, cols)
 	} else {
 		rows = even(images, channelPiece/n.Space)
 	}
@@ -105,6 +114,17 @@ func (s *channelStats) cut(images int) {
 			s.pieces = append(s.pieces, piece{i, lo, min(rows, images-i), min(cols, n.Space-lo)})
 		}
 	}
+}
+
+// partOf is the length of all parts of a plane but the last, which has what is left: parts are equal vectors if there are such.
+func partOf(n int) int {
+	least := ceilDiv(n, channelPiece)
+	for k := least; k < 2*least; k++ {
+		if n%(columnUnit*k) == 0 {
+			return n / k
+		}
+	}
+	return roundUp(even(n, channelPiece), lanes)
 }
 
 // even is the size of the largest of as few equal parts of n as have at most so many each.
@@ -118,23 +138,38 @@ func (s *channelStats) largest() int {
 	return s.pieces[0].count()
 }
 
-// sumsOf are the two sums of all channels of a piece of a set.
-func (s *channelStats) sumsOf(set, piece int) (a, b []float64) {
-	c := s.n.Channels
-	at := 2 * c * (set*max(1, len(s.pieces)) + piece)
-	return s.sums[at:][:c], s.sums[at+c:][:c]
+// pivot is the mean of the first elements of a piece, up to 64, whose sum is head: deviations from it are summed, because their squares are
+// not much larger than those of deviations from the piece's own mean, which would have to be known first. Where that is not finite it is
+// zero, so that the mean of infinities is what it is of their sum.
+func pivot(head float32, count int) float32 {
+	p := float32(float64(head) / float64(min(lanes, count)))
+	if p-p != 0 {
+		return 0
+	}
+	return p
 }
 
-// record stores the sums of a channel of a piece.
-func (s *channelStats) record(set, piece, c int, a, b float64) {
-	x, y := s.sumsOf(set, piece)
-	x[c], y[c] = a, b
+// momentsAbout are the sum and squared deviations of count elements, from the sums of their deviations from about and of the squares.
+func momentsAbout(about, dev, square float32, count int) pieceSums {
+	off, n := float64(dev), float64(count)
+	return pieceSums{float64(about)*n + off, float64(square) - off*off/n}
 }
 
-// recorded are the sums of a channel of a piece.
-func (s *channelStats) recorded(set, piece, c int) (a, b float64) {
-	x, y := s.sumsOf(set, piece)
-	return x[c], y[c]
+// pieceSums are the sum and the squared deviations of a piece of a channel, or its sums of dy and of dy*(x-mean): pieceFloats floats.
+type pieceSums struct{ sum, dot float64 }
+
+const pieceFloats = 4
+
+// first is the first of the units of channel c of a set that are parts of the planes of piece k. A unit is a piece of a channel of a set.
+// They are in the order of memory with channels first.
+func (s *channelStats) first(set, c, k int) int {
+	return (set*max(1, len(s.pieces))+k)*s.n.Channels + c*s.parts
+}
+
+// unitOf is the unit of piece k.
+func (s *channelStats) unitOf(set, c, k int) int {
+	part := k % s.parts
+	return s.first(set, c, k-part) + part
 }
 
 // stat is the statistic of a channel of a set.
@@ -177,14 +212,16 @@ func (s *channelStats) statistics(lo, hi int) {
 		set, c0, c1 := s.share(stat)
 		var count, sum, sq float64
 		for c := c0; c < c1; c++ {
-			for i := range s.pieces {
-				k := float64(s.pieces[i].count())
-				here, own := s.recorded(set, i, c)
-				if count > 0 { // the difference of the means, squared, times count*k/(count+k)
-					between := here*count - sum*k
-					own += between * between / (count * k * (count + k))
+			for i := 0; i < len(s.pieces); i += s.parts {
+				for p, of := range s.sums[s.first(set, c, i):][:s.parts] {
+					k := float64(s.pieces[i+p].count())
+					here, own := of.sum, of.dot
+					if count > 0 { // the difference of the means, squared, times count*k/(count+k)
+						between := here*count - sum*k
+						own += between * between / (count * k * (count + k))
+					}
+					sum, sq, count = sum+here, sq+own, count+k
 				}
-				sum, sq, count = sum+here, sq+own, count+k
 			}
 		}
 		n.Mean[stat], n.Var[stat] = float32(sum/count), float32(max(sq/count, 0))
@@ -209,12 +246,13 @@ func (s *channelStats) joinProducts(lo, hi int) {
 		var g, gx float64
 		for c := c0; c < c1; c++ {
 			var sum, dot float64
-			for i := range s.pieces {
-				dy, product := s.recorded(set, i, c)
-				sum, dot = sum+dy, dot+product*float64(rstd)
-				count += s.pieces[i].count()
+			for i := 0; i < len(s.pieces); i += s.parts {
+				for p, of := range s.sums[s.first(set, c, i):][:s.parts] {
+					sum, dot = sum+of.sum, dot+of.dot*float64(rstd)
+					count += s.pieces[i+p].count()
+				}
 			}
-			s.record(set, 0, c, sum, dot)
+			s.sums[s.first(set, c, 0)] = pieceSums{sum, dot}
 			gamma := float64(orElse(n.Gamma, c, 1))
 			g, gx = g+gamma*sum, gx+gamma*dot
 		}
@@ -229,8 +267,8 @@ func (s *channelStats) params(lo, hi int) {
 	for c := lo; c < hi; c++ {
 		var sum, dot float64
 		for set := range s.sets {
-			a, b := s.recorded(set, 0, c)
-			sum, dot = sum+a, dot+b
+			all := s.sums[s.first(set, c, 0)]
+			sum, dot = sum+all.sum, dot+all.dot
 		}
 		if !n.DGamma.absent() {
 			n.DGamma.set(c, float32(dot))
@@ -250,7 +288,7 @@ func (m *Machine) ChannelNorm(n *ChannelNorm) {
 		t.rows(applyWork, (*lastTask).apply)
 		return
 	}
-	m.channels(n, channelSteps{(*channelTask).moments, (*channelStats).statistics, (*channelTask).apply, momentsWork, applyWork}, (*channelTask).normalizePlanes)
+	m.channels(n, channelSteps{(*channelTask).moments, (*channelTask).momentsOfRows, (*channelStats).statistics, (*channelTask).apply, (*channelTask).applyScalars, momentsWork, applyWork})
 }
 
 // ChannelNormGiven computes Y from the given Mean and Var, and Rstd.
@@ -261,7 +299,7 @@ func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
 		t.rows(applyWork, (*lastTask).apply)
 		return
 	}
-	m.channels(n, channelSteps{nil, (*channelStats).deviations, (*channelTask).apply, 0, applyWork}, (*channelTask).applyPlanes)
+	m.channels(n, channelSteps{nil, nil, (*channelStats).deviations, (*channelTask).apply, (*channelTask).applyScalars, 0, applyWork})
 }
 
 // ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd. With g = dy*gamma,
@@ -276,7 +314,7 @@ func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
 		t.each(t.joinedWork(), n.Stats(), (*channelStats).joinProducts)
 		t.rows(slopeWork, (*lastTask).gradient)
 	} else {
-		m.channels(n, channelSteps{(*channelTask).sumProducts, (*channelStats).joinProducts, (*channelTask).gradient, productsWork, slopeWork}, (*channelTask).gradientPlanes)
+		m.channels(n, channelSteps{(*channelTask).sumProducts, (*channelTask).productsOfRows, (*channelStats).joinProducts, (*channelTask).gradient, (*channelTask).gradientScalars, productsWork, slopeWork})
 	}
 	s.each(joinWork+s.sets, n.Channels, (*channelStats).params)
 }

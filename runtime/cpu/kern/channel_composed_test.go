@@ -2,6 +2,7 @@ package kern
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 )
@@ -22,7 +23,7 @@ func TestComposedNorms(t *testing.T) {
 		for seed := range 60 {
 			d := newDice(uint64(50 + seed))
 			pick := func() Type { return types[d.IntN(3)] }
-			n := randomNorm(d, pick, []int{1, 8, 16, 24, 48, 49, 64, planeRow + 16}[d.IntN(8)])
+			n := randomNorm(d, pick, []int{1, 8, 16, 24, 48, 49, 64, channelPiece + 16}[d.IntN(8)])
 			t.Run(fmt.Sprintf("%s/%d", p.Name(), seed), func(t *testing.T) {
 				compareNorms(t, with, without, n, false)
 				compareNorms(t, with, without, n, true)
@@ -41,6 +42,7 @@ func randomNorm(d dice, pick func() Type, space int) *ChannelNorm {
 		*s = make([]float32, n.Stats())
 	}
 	n.ChannelsLast = d.IntN(2) == 0
+	n.Gamma.set(0, float32(math.Copysign(0, -1)))
 	return n
 }
 

@@ -1,49 +1,50 @@
 package kern
 
-// Norms over channels whose planes are contiguous, unless channel_planes.go computes them. A unit is a piece of a channel. The steps
-// of a norm are taken statistic by statistic, whose elements then stay in the cache, or, where that would leave workers idle, unit
-// by unit, one step of all after the other.
+// Norms over channels whose planes are contiguous. A unit is a piece of a channel. The steps of a norm are taken for a chunk of
+// statistics after the other, whose elements then stay in the cache, or, where that would leave workers idle, for all units, one
+// step after the other.
 
 // channelTask is such a norm in progress; each part of the statistics, or of the units, is a task.
 type channelTask struct {
 	channelStats
-	steps  channelSteps
-	do     func(t *channelTask, w *worker, task int)
-	region Parts
-	runs   []piece // that apply and gradient take at a time
-	planes [1]piece
-	whole  *Fused // the last operations of apply or gradient as one kernel; nil if there is none
-	terms  *Fused // the first operations of gradient as one kernel; nil if there is none
-	bufs   []Buf  // operands and results of whole
-	fused  map[normFormula]*Fused
-
-	parts              int       // parts of channels, a task each, if planes are processed image by image
-	firstRows, sumRows planeSum  // of the first image, and of all images
-	scalars            []float32 // their scalars, by channel
-	lanes              []float64 // their sums, likewise
-	about              []planeMoments
+	steps   channelSteps
+	do      func(t *channelTask, w *worker, task int)
+	region  Parts
+	chunk   int    // statistics whose elements stay in the cache
+	most    int    // rows that are summed at a time
+	vectors bool   // planes are whole vectors
+	whole   *Fused // the last operations of apply or gradient as one kernel; nil if there is none
+	terms   *Fused // the first operations of gradient as one kernel; nil if there is none
+	rowSums *Fused // what is summed of planes that are whole vectors, as a kernel of rows; nil if there is none
+	bufs    []Buf  // operands and results of whole
+	fused   map[normFormula]*Fused
 }
 
 // channelSteps are the steps of a norm or its gradient, and the work of two of them.
 type channelSteps struct {
-	sum             func(t *channelTask, w *worker, u channelUnit) // nil: nothing is summed
-	join            func(s *channelStats, lo, hi int)              // statistics
-	apply           func(t *channelTask, w *worker, u channelUnit)
+	sum             func(t *channelTask, w *worker, u channelUnit)        // nil: nothing is summed
+	rows            func(t *channelTask, w *worker, u channelUnit, n int) // the same of n units, by kernels
+	join            func(s *channelStats, lo, hi int)                     // statistics
+	apply           func(t *channelTask, w *worker, at int, p piece, scalars *rowScalars)
+	scalars         func(t *channelTask, stat, c int) rowScalars // of apply
 	work, applyWork int
 }
 
-// channels takes the steps, or calls byPlanes for parts of the channels.
-func (m *Machine) channels(n *ChannelNorm, steps channelSteps, byPlanes func(*channelTask, *worker, int)) {
+// rowScalars are the scalars that a kernel takes for a row.
+type rowScalars [RowScalars]float32
+
+// channels takes the steps.
+func (m *Machine) channels(n *ChannelNorm, steps channelSteps) {
 	t := &m.channel
 	t.begin(m, n)
-	t.choose(steps.work == productsWork)
-	if t.steps = steps; t.takesPlanes() {
-		t.planesBy(steps.work+steps.applyWork, byPlanes)
+	if n.Channels == 0 || t.sets == 0 {
 		return
 	}
-	if t.runs = t.pieces; n.Channels > 0 && t.sets > 0 {
-		t.divide()
-	}
+	gradient := steps.work == productsWork
+	t.choose(gradient)
+	size := n.Space * n.summedSize(gradient)
+	t.steps, t.chunk, t.most = steps, t.chunkOf(size), t.rowsInFirst(size)
+	t.divide()
 }
 
 // divide chooses whether tasks are parts of the statistics, or of the units if there are too few of those.
@@ -53,10 +54,6 @@ func (t *channelTask) divide() {
 	few := whole.Workers() == stats && stats < t.m.pool.share()
 	if (few || whole.part.balance() < balanced) && t.byUnits(whole.part.Time) {
 		return
-	}
-	if t.whole != nil {
-		t.planes[0] = piece{0, 0, t.images(), t.n.Space}
-		t.runs = t.planes[:]
 	}
 	t.over(&whole, (*channelTask).wholeStats)
 }
@@ -70,15 +67,25 @@ func (t *channelTask) byUnits(time int) bool {
 		return false
 	}
 	if s.sum != nil {
-		t.over(&sums, (*channelTask).sumUnits)
+		t.over(&sums, (*channelTask).sumTask)
 	}
 	t.each(t.joinedWork(), t.n.Stats(), s.join)
-	t.over(&apply, (*channelTask).applyUnits)
+	t.over(&apply, (*channelTask).applyTask)
 	return true
 }
 
 // units is how many pieces there are of all channels and sets.
 func (t *channelTask) units() int { return t.sets * t.n.Channels * len(t.pieces) }
+
+// channelUnit is the unit of piece k.
+type channelUnit struct{ set, c, k int }
+
+// unit is unit i.
+func (t *channelTask) unit(i int) channelUnit {
+	row := i / t.parts
+	group, groups := row/t.n.Channels, len(t.pieces)/t.parts
+	return channelUnit{group / groups, row % t.n.Channels, group%groups*t.parts + i%t.parts}
+}
 
 // images is how many images share a statistic.
 func (t *channelTask) images() int { return t.n.Images / t.sets }
@@ -93,46 +100,60 @@ func (t *channelTask) over(p *Parts, do func(*channelTask, *worker, int)) {
 
 func (t *channelTask) Run(worker, task int) { t.do(t, t.m.worker[worker], task) }
 
-func (t *channelTask) sumUnits(w *worker, task int) {
+func (t *channelTask) sumTask(w *worker, task int) {
 	lo, hi := t.region.Of(task)
-	for i := lo; i < hi; i = t.m.next(i, 1, hi) {
-		t.steps.sum(t, w, t.unit(i, len(t.pieces)))
+	t.sumUnits(w, lo, hi)
+}
+
+func (t *channelTask) applyTask(w *worker, task int) {
+	lo, hi := t.region.Of(task)
+	for lo < hi {
+		u, n := t.unit(lo), 1
+		if t.whole != nil && t.vectors {
+			n = min(t.appliedFrom(u), hi-lo)
+			t.applyUnits(w, u, n)
+		} else {
+			t.applyPiece(w, u.set, u.c, t.pieces[u.k])
+		}
+		lo = t.m.next(lo, n, hi)
 	}
 }
 
-func (t *channelTask) applyUnits(w *worker, task int) {
-	lo, hi := t.region.Of(task)
-	for i := lo; i < hi; i = t.m.next(i, 1, hi) {
-		t.steps.apply(t, w, t.unit(i, len(t.runs)))
-	}
-}
-
-// wholeStats takes all steps for one statistic after the other.
+// wholeStats takes all steps for one chunk of statistics after the other.
 func (t *channelTask) wholeStats(w *worker, task int) {
 	lo, hi := t.region.Of(task)
-	for stat := lo; stat < hi; stat = t.m.next(stat, 1, hi) {
-		set, c0, c1 := t.share(stat)
-		for c := c0; c < c1 && t.steps.sum != nil; c++ {
-			for k := range t.pieces {
-				t.steps.sum(t, w, channelUnit{set, stat, c, k})
-			}
+	for lo < hi {
+		n := min(t.chunk, hi-lo)
+		if t.n.Groups > 0 { // an image is a set
+			n = min(n, t.n.Groups-lo%t.n.Groups)
 		}
-		t.steps.join(&t.channelStats, stat, stat+1)
-		for c := c0; c < c1; c++ {
-			for k := range t.runs {
-				t.steps.apply(t, w, channelUnit{set, stat, c, k})
-			}
-		}
+		t.someStats(w, lo, lo+n)
+		lo = t.m.next(lo, n, hi)
 	}
 }
 
-// channelUnit is piece k of channel c of a set, which has a statistic.
-type channelUnit struct{ set, stat, c, k int }
-
-// unit is unit i, where so many pieces make a channel.
-func (t *channelTask) unit(i, pieces int) channelUnit {
-	all := i / pieces
-	return channelUnit{all / t.n.Channels, all / t.shared, all % t.n.Channels, i % pieces}
+// someStats takes all steps for statistics [lo,hi) of a set.
+func (t *channelTask) someStats(w *worker, lo, hi int) {
+	set, c0, _ := t.share(lo)
+	_, _, c1 := t.share(hi - 1)
+	for k := 0; k < len(t.pieces) && t.steps.sum != nil; k = t.m.next(k, t.parts, len(t.pieces)) {
+		first := t.first(set, c0, k)
+		t.sumUnits(w, first, first+(c1-c0)*t.parts)
+	}
+	t.steps.join(&t.channelStats, lo, hi)
+	if t.whole != nil && t.vectors {
+		t.applyRows(w, set, c0, c1, 0, t.images())
+		return
+	}
+	for c := c0; c < c1; c++ {
+		if t.whole != nil {
+			t.applyPiece(w, set, c, piece{0, 0, t.images(), t.n.Space})
+			continue
+		}
+		for _, p := range t.pieces {
+			t.applyPiece(w, set, c, p)
+		}
+	}
 }
 
 // start is where channel c of an image begins.
@@ -140,6 +161,15 @@ func (t *channelTask) start(image, c int) int { return (image*t.n.Channels + c) 
 
 // in is where a piece of a channel begins that begins at at.
 func (t *channelTask) in(p piece, at int) int { return at + p.image*t.n.Channels*t.n.Space + p.from }
+
+// applyPiece takes the last step for a piece of a channel of a set: by the kernel, and then what that leaves.
+func (t *channelTask) applyPiece(w *worker, set, c int, p piece) {
+	at := t.start(set, c)
+	w.scalars = t.steps.scalars(t, t.stat(set, c), c)
+	if p = t.byKernel(w, at, p); p.cols > 0 {
+		t.steps.apply(t, w, at, p, &w.scalars)
+	}
+}
 
 // inPlace is the piece of b, of the channel at offset at, in memory, or nil if it must be gathered or widened.
 func (t *channelTask) inPlace(b Buf, at int, p piece) []float32 {
@@ -190,28 +220,23 @@ func (t *channelTask) put(b Buf, at int, p piece, x []float32) {
 	}
 }
 
-// moments are the sum of a unit, and the squared deviations from its own mean.
+// moments are those of a unit.
 func (t *channelTask) moments(w *worker, u channelUnit) {
-	p := t.m.Path
-	x := t.load(w, 0, t.n.X, t.start(u.set, u.c), t.pieces[u.k])
-	here, count := float64(p.Sum(x)), float64(len(x))
-	mean := float32(here / count)
-	off := here/count - float64(mean)
-	t.record(u.set, u.k, u.c, here, float64(p.sumSqDev(x, mean))-count*off*off)
+	p, x := t.m.Path, t.load(w, 0, t.n.X, t.start(u.set, u.c), t.pieces[u.k])
+	about, dev := pivot(p.Sum(x[:min(lanes, len(x))]), len(x)), w.row[1].get(len(x))
+	p.Axpb(dev, x, 1, -about)
+	t.sums[t.unitOf(u.set, u.c, u.k)] = momentsAbout(about, p.Sum(dev), p.SumSq(dev), len(x))
 }
 
-// apply computes Y of a unit.
-func (t *channelTask) apply(w *worker, u channelUnit) {
-	n, at, p := &t.n, t.start(u.set, u.c), t.runs[u.k]
-	mean, factor, shift := n.Mean[u.stat], n.Rstd[u.stat]*orElse(n.Gamma, u.c, 1), orElse(n.Beta, u.c, 0)
-	if p = t.byKernel(w, at, p, mean, factor, shift); p.cols > 0 {
-		t.applyPiece(w, at, p, mean, factor, shift)
-	}
+// applyScalars are the mean of a channel, its factor and its shift.
+func (t *channelTask) applyScalars(stat, c int) rowScalars {
+	n := &t.n
+	return rowScalars{n.Mean[stat], n.Rstd[stat] * orElse(n.Gamma, c, 1), orElse(n.Beta, c, 0)}
 }
 
-// applyPiece computes what byKernel has left.
-func (t *channelTask) applyPiece(w *worker, at int, b piece, mean, factor, shift float32) {
-	n, p := &t.n, t.m.Path
+// apply computes Y of a piece of a channel that begins at at.
+func (t *channelTask) apply(w *worker, at int, b piece, s *rowScalars) {
+	n, p, mean, factor, shift := &t.n, t.m.Path, s[0], s[1], s[2]
 	x, y := t.load(w, 0, n.X, at, b), t.place(w, 1, n.Y, at, b)
 	var residual []float32
 	if !n.Residual.absent() {
@@ -260,30 +285,32 @@ func (t *channelTask) products(w *worker, at int, b piece, mean float32) (dy, pr
 // sumProducts sums the products of a unit.
 func (t *channelTask) sumProducts(w *worker, u channelUnit) {
 	p := t.m.Path
-	dy, product := t.products(w, t.start(u.set, u.c), t.pieces[u.k], t.n.Mean[u.stat])
-	t.record(u.set, u.k, u.c, float64(p.Sum(dy)), float64(p.Sum(product)))
+	dy, product := t.products(w, t.start(u.set, u.c), t.pieces[u.k], t.n.Mean[t.stat(u.set, u.c)])
+	t.sums[t.unitOf(u.set, u.c, u.k)] = pieceSums{float64(p.Sum(dy)), float64(p.Sum(product))}
 }
 
-// gradient computes DX of a unit.
-func (t *channelTask) gradient(w *worker, u channelUnit) {
-	n, at, p := &t.n, t.start(u.set, u.c), t.runs[u.k]
-	mean, byDev, shift, factor := n.Mean[u.stat], t.slopes[0][u.stat], t.slopes[1][u.stat], n.Rstd[u.stat]*orElse(n.Gamma, u.c, 1)
+// gradientScalars are the mean of a channel, what DX has of the deviation and on its own, and of DY.
+func (t *channelTask) gradientScalars(stat, c int) rowScalars {
+	n := &t.n
+	s := rowScalars{n.Mean[stat], t.slopes[0][stat], t.slopes[1][stat]}
+	s[n.slopeScalar()] = n.Rstd[stat] * orElse(n.Gamma, c, 1)
+	return s
+}
+
+// slopeScalar is which of gradientScalars is the factor of DY: kernels take it behind two zeros if there is a Sign.
+func (n *ChannelNorm) slopeScalar() int {
 	if n.Sign.absent() {
-		p = t.byKernel(w, at, p, mean, byDev, shift, factor)
-	} else {
-		p = t.byKernel(w, at, p, mean, byDev, shift, 0, 0, factor)
+		return 3
 	}
-	if p.cols > 0 {
-		t.gradientPiece(w, at, p, mean, factor, byDev, shift)
-	}
+	return 5
 }
 
-// gradientPiece computes what byKernel has left.
-func (t *channelTask) gradientPiece(w *worker, at int, b piece, mean, factor, byDev, shift float32) {
+// gradient computes DX of a piece of a channel that begins at at.
+func (t *channelTask) gradient(w *worker, at int, b piece, s *rowScalars) {
 	n, p := &t.n, t.m.Path
 	x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
 	dev := w.row[2].get(len(x))
-	p.Axpb(dev, x, 1, -mean)
-	p.normGrad(len(x), &dx[0], &dy[0], &dev[0], factor, byDev, shift)
+	p.Axpb(dev, x, 1, -s[0])
+	p.normGrad(len(x), &dx[0], &dy[0], &dev[0], s[n.slopeScalar()], s[1], s[2])
 	t.save(n.DX, at, b, dx)
 }

@@ -8,7 +8,7 @@ import (
 // normFormula identifies what a kernel of a norm over channels or its gradient computes: operands and results with their types.
 type normFormula struct {
 	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
-	first, rows                      bool // the sums of rows: of a norm's first image, of all or of a gradient
+	rows                             bool // the sums of rows: of deviations and their squares, or of a gradient
 	last                             bool // channels are last: what belongs to one is an element of a vector
 	deep                             int  // of those, how many rows are added to chains; 0: results
 	in, other, out, low              Type
@@ -23,8 +23,9 @@ const manyRows = 4
 // choose searches for the kernels that read and write whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
-	t.whole, t.terms, t.firstRows, t.sumRows = nil, nil, planeSum{}, planeSum{}
-	if n.Space < leastPlane && (n.Groups > 0 || n.Space%t.m.vw > 0) {
+	t.whole, t.terms, t.rowSums = nil, nil, nil
+	t.vectors = n.Space%t.m.lanes == 0
+	if n.Space < leastPlane && !t.vectors {
 		return
 	}
 	var f normFormula
@@ -36,13 +37,29 @@ func (t *channelTask) choose(gradient bool) {
 	} else {
 		f = normFormula{in: n.X.Type}
 	}
-	if f.rows = true; !t.takesPlanes() {
-		return
+	if f.rows = true; t.vectors {
+		t.rowSums = t.kernel(f)
 	}
-	if t.sumRows = t.planeSum(f); !gradient {
-		f.first = true
-		t.firstRows = t.planeSum(f)
+}
+
+// summedSize is the bytes of an element of the operands that are summed.
+func (n *ChannelNorm) summedSize(gradient bool) int {
+	size := n.X.Type.Size()
+	if gradient {
+		if size += n.DY.Type.Size(); !n.Sign.absent() {
+			size += n.Sign.Type.Size()
+		}
 	}
+	return size
+}
+
+// chunkOf is how many statistics have planes, of so many bytes, that stay in the cache until the last step. Planes of several images are
+// rather read in the order of memory.
+func (t *channelTask) chunkOf(size int) int {
+	if t.images() > 1 {
+		return t.n.Stats()
+	}
+	return max(1, t.m.Caches().inSecond(chunkSize)/max(1, size*t.shared))
 }
 
 // results is the formula of Y, or of DX, and its operands and results in order.
@@ -102,32 +119,6 @@ func (p *Path) lastKernels(f normFormula) (k lastKernels) {
 		k.chains[i] = p.normKernel(f)
 	}
 	return k
-}
-
-// planeSum is what a kernel sums over planes. Without one the vector primitives compute it, with the same bits.
-type planeSum struct {
-	normFormula
-	kernel *Fused
-}
-
-func (t *channelTask) planeSum(f normFormula) planeSum { return planeSum{f, t.kernel(f)} }
-
-// loads is the number of operands, sums that of sums.
-func (s *planeSum) loads() int {
-	switch {
-	case s.relu:
-		return 3
-	case s.gradient:
-		return 2
-	}
-	return 1
-}
-
-func (s *planeSum) sums() int {
-	if s.first {
-		return 1
-	}
-	return 2
 }
 
 // kernel finds the kernel of a formula and caches it, because describing a formula allocates.
@@ -205,7 +196,7 @@ func (w *formulaWriter) store(t Type, x Operand) {
 	w.f.Results = append(w.f.Results, FormulaResult{t, x})
 }
 
-func (w *formulaWriter) sum(x ...Operand) { w.f.Sums = append(w.f.Sums, x...) }
+func (w *formulaWriter) sum(x ...FormulaSum) { w.f.Sums = append(w.f.Sums, x...) }
 
 // formula is what f computes. The numbers of a channel are its mean, then factors and shifts, as its user gives them. If they are
 // scalars of a row, zeros are, too; if they are vectors, these are the first operands.
@@ -219,10 +210,6 @@ func (f normFormula) formula() *Formula {
 		w.load(F32)
 	}
 	x := w.load(f.in)
-	if f.first {
-		w.sum(x)
-		return w.f
-	}
 	var other, sign Operand
 	if f.sum || f.gradient {
 		other = w.load(f.other)
@@ -233,14 +220,14 @@ func (f normFormula) formula() *Formula {
 	dev := w.op(Sub, x, w.number())
 	switch {
 	case f.rows && !f.gradient:
-		w.sum(dev, w.op(Mul, dev, dev))
+		w.sum(FormulaSum{Value: dev}, FormulaSum{dev, true})
 	case f.rows || f.terms:
 		slope := other
 		if f.relu {
 			slope = w.positive(sign, other)
 		}
 		if product := w.op(Mul, slope, dev); f.rows {
-			w.sum(product, slope)
+			w.sum(FormulaSum{Value: product}, FormulaSum{Value: slope})
 		} else {
 			w.store(F32, slope)
 			w.store(F32, product)
@@ -278,30 +265,24 @@ func (f normFormula) vectors() int {
 	return 3
 }
 
-// chains adds rows to chains: squared deviations from the mean, or dy*(x-mean) and dy. The operands are the vector of means, the
-// chains, then those of each row; the results are the chains.
+// chains adds rows to chains: deviations from a vector of means and their squares, or dy*(x-mean) and dy. The operands are the means,
+// the chains, then those of each row; the results are the chains.
 func (f normFormula) chains(w *formulaWriter) {
-	mean, sum := w.load(F32), w.load(F32)
-	var slopes Operand
-	if f.gradient {
-		slopes = w.load(F32)
-	}
+	mean, sum, second := w.load(F32), w.load(F32), w.load(F32)
 	for range f.deep {
 		dev := w.op(Sub, w.load(f.in), mean)
 		if !f.gradient {
-			sum = w.op(FMA, dev, dev, sum)
+			sum, second = w.op(Add, sum, dev), w.op(FMA, dev, dev, second)
 			continue
 		}
 		slope := w.load(f.other)
 		if f.relu {
 			slope = w.positive(w.load(f.low), slope)
 		}
-		sum, slopes = w.op(Add, sum, w.op(Mul, slope, dev)), w.op(Add, slopes, slope)
+		sum, second = w.op(Add, sum, w.op(Mul, slope, dev)), w.op(Add, second, slope)
 	}
 	w.store(F32, sum)
-	if f.gradient {
-		w.store(F32, slopes)
-	}
+	w.store(F32, second)
 }
 
 // positive is x where sign is above zero, else zero.
@@ -312,16 +293,16 @@ func (w *formulaWriter) positive(sign, x Operand) Operand {
 
 // byKernel runs the kernel over a piece of the channel at offset at, and returns what is left: the last elements of many rows, which
 // are not a vector each.
-func (t *channelTask) byKernel(w *worker, at int, p piece, scalars ...float32) piece {
+func (t *channelTask) byKernel(w *worker, at int, p piece) piece {
 	if t.whole == nil {
 		return p
 	}
-	n, k, whole := &t.n, copy(w.scalars[:], scalars), p.cols
+	n, whole := &t.n, p.cols
 	if p.rows >= manyRows {
 		whole &^= t.m.lanes - 1
 	}
 	for i := range p.rows {
-		t.whole.Run(&w.call, t.bufs, w.scalars[:k], t.in(p, at)+i*n.Channels*n.Space, whole, false)
+		t.whole.Run(&w.call, t.bufs, w.scalars[:], t.in(p, at)+i*n.Channels*n.Space, whole, false)
 	}
 	return piece{p.image, p.from + whole, p.rows, p.cols - whole}
 }
@@ -330,7 +311,7 @@ func (t *channelTask) byKernel(w *worker, at int, p piece, scalars ...float32) p
 func (t *channelTask) termsOf(w *worker, at int, b piece, mean float32) (dy, product []float32) {
 	n := &t.n
 	dy, product = w.row[1].get(b.rows*b.cols), w.row[2].get(b.rows*b.cols)
-	w.scalars = [8]float32{mean}
+	w.scalars = rowScalars{mean}
 	for r := range b.rows {
 		from, to := t.in(b, at)+r*n.Channels*n.Space, r*b.cols
 		bufs := append(w.bufs[:0], n.X.From(from), n.DY.From(from))

@@ -6,9 +6,7 @@ package kern
 // Sizes of strips of columns and of repeated vectors. They do not change the order of a sum.
 const (
 	deepRows    = 4       // rows that are added to a chain at a time
-	lastBytes   = 1 << 19 // of a strip that is read twice, see Caches
-	lastColumns = 256     // most columns of a strip that is read once
-	leastStrip  = 64      // fewest columns of either
+	lastColumns = 256     // most columns of a strip
 	lastVector  = 1 << 10 // elements of a repeated vector of channels
 	longVector  = 1 << 12 // most elements of a longer one that is whole vectors of the path
 )
@@ -19,7 +17,6 @@ type lastTask struct {
 	do      func(t *lastTask, w *worker, task int)
 	sum     func(t *lastTask, w *worker, s channelStrip)
 	finish  func(t *lastTask, w *worker, r channelRows)
-	most    int     // columns of a strip
 	region  Parts   // of units, of blocks or of rows
 	column  rowTask // sums columns of X
 	setRows int     // rows of a set
@@ -52,9 +49,6 @@ func (m *Machine) channelsLast(n *ChannelNorm, gradient bool) *lastTask {
 	t.setRows = n.Images * n.Space / max(1, t.sets)
 	t.repeat = max(1, min(t.repeated(), t.setRows))
 	t.units = ceilDiv(t.setRows, t.repeat)
-	if t.most = lastColumns; !gradient {
-		t.most = m.Caches().inSecond(lastBytes) / (n.X.Type.Size() * max(1, t.largest()))
-	}
 	t.choose(gradient)
 	return t
 }
@@ -102,7 +96,7 @@ func (t *lastTask) strips(w *worker, block, u0, u1 int) {
 	p := &t.pieces[s.piece]
 	s.rows = p.count()
 	first := s.set*t.setRows + p.image*t.n.Space + p.from
-	for n := even(u1-u0, max(leastStrip, t.most)/columnUnit); u0 < u1; u0 = t.m.next(u0, n, u1) {
+	for n := even(u1-u0, lastColumns/columnUnit); u0 < u1; u0 = t.m.next(u0, n, u1) {
 		s.c0, s.step = u0*columnUnit, 1
 		s.cols = min(min(u0+n, u1)*columnUnit, all) - s.c0
 		if s.again = 0; s.cols < all {
@@ -177,33 +171,44 @@ func (t *lastTask) load(w *worker, slot int, b Buf, at, n int) []float32 {
 	return x
 }
 
-// moments are the sums of a strip's columns, and the squared deviations from their own means.
+// moments are those of a strip's columns.
 func (t *lastTask) moments(w *worker, s channelStrip) {
-	p, count := t.m.Path, float64(s.rows)
-	sums := w.row[0].get(2 * s.cols)
-	here, own := sums[:s.cols], sums[s.cols:]
-	t.column.columns(w, here, s.at, s.rows)
-	mean := w.row[4].get(s.step * s.cols)
-	for i, x := range here {
-		mean[i] = float32(float64(x) / count)
+	p := t.m.Path
+	mean, heads := w.row[4].get(s.step*s.cols), w.row[0].get(2 * s.cols)[:s.cols]
+	t.column.columns(w, heads, s.at, min(lanes, s.rows))
+	for i, x := range heads {
+		mean[i] = pivot(x, s.rows)
 	}
 	repeat(mean, s.cols)
-	chains := [1][]float32{w.row[5].get(min(lanes, s.rows) * s.cols)}
-	clear(chains[0])
+	t.sumChains(w, s, mean, func(at, done, n, to int, chains [2][]float32) {
+		x, dev := t.load(w, 1, t.n.X, at, n-done), w.row[2].get(n-done)
+		p.Binary(Sub, dev, x, mean[done:n])
+		sum, square := chains[0][to+done:to+n], chains[1][to+done:to+n]
+		p.Binary(Add, sum, sum, dev)
+		p.Ternary(FMA, square, dev, dev, square)
+	}, func(i int, dev, square float32) pieceSums { return momentsAbout(mean[i], dev, square, s.rows) })
+}
+
+// sumChains sums a strip in two chains each, by the kernel, or what that leaves by passes: of n elements from at on those behind the
+// first that are done, to chain to. each is what follows from the two sums of a column.
+func (t *lastTask) sumChains(w *worker, s channelStrip, mean []float32, passes func(at, done, n, to int, chains [2][]float32), each func(i int, a, b float32) pieceSums) {
+	size := min(lanes, s.rows) * s.cols
+	both := w.row[5].get(2 * size)
+	clear(both)
+	chains := [2][]float32{both[:size], both[size:]}
 	t.runs(s, func(deep, at, to, n int) {
 		done := t.byKernel(w, mean, chains[:], deep, at, to, n)
 		for i := 0; done < n && i < deep; i++ {
-			x, dev := t.load(w, 1, t.n.X, at+done+i*lanes*t.n.Channels, n-done), w.row[2].get(n-done)
-			p.Binary(Sub, dev, x, mean[done:n])
-			q := chains[0][to+done : to+n]
-			p.Ternary(FMA, q, dev, dev, q)
+			passes(at+done+i*lanes*t.n.Channels, done, n, to, chains)
 		}
 	})
-	t.fold(w, own, chains[0], s)
-	sum, sq := t.sumsOf(s.set, s.piece)
+	folded := w.row[0].get(2 * s.cols)
+	a, b := folded[:s.cols], folded[s.cols:]
+	t.fold(w, a, chains[0], s)
+	t.fold(w, b, chains[1], s)
+	unit := t.unitOf(s.set, s.c0, s.piece)
 	for i := s.again; i < s.cols; i++ {
-		off := float64(here[i])/count - float64(mean[i])
-		sum[s.c0+i], sq[s.c0+i] = float64(here[i]), float64(own[i])-count*off*off
+		t.sums[unit+i*t.parts] = each(i, a[i], b[i])
 	}
 }
 
@@ -233,31 +238,15 @@ func (t *lastTask) products(w *worker, s channelStrip) {
 		mean[i] = t.n.Mean[t.stat(s.set, s.c0+i)]
 	}
 	repeat(mean, s.cols)
-	size := min(lanes, s.rows) * s.cols
-	both := w.row[5].get(2 * size)
-	clear(both)
-	chains := [2][]float32{both[:size], both[size:]}
-	t.runs(s, func(deep, at, to, n int) {
-		done := t.byKernel(w, mean, chains[:], deep, at, to, n)
-		for i := 0; done < n && i < deep; i++ {
-			at := at + done + i*lanes*t.n.Channels
-			x, dy, product := t.load(w, 1, t.n.X, at, n-done), t.slope(w, at, n-done), w.row[0].get(n-done)
-			p.Binary(Sub, product, x, mean[done:n])
-			p.Binary(Mul, product, product, dy)
-			for k, x := range [2][]float32{product, dy} {
-				to := chains[k][to+done : to+n]
-				p.Binary(Add, to, to, x)
-			}
+	t.sumChains(w, s, mean, func(at, done, n, to int, chains [2][]float32) {
+		x, dy, product := t.load(w, 1, t.n.X, at, n-done), t.slope(w, at, n-done), w.row[0].get(n-done)
+		p.Binary(Sub, product, x, mean[done:n])
+		p.Binary(Mul, product, product, dy)
+		for k, x := range [2][]float32{product, dy} {
+			to := chains[k][to+done : to+n]
+			p.Binary(Add, to, to, x)
 		}
-	})
-	folded := w.row[0].get(s.cols)
-	sum, dot := t.sumsOf(s.set, s.piece)
-	for k, to := range [2][]float64{dot, sum} {
-		t.fold(w, folded, chains[k], s)
-		for i := s.again; i < s.cols; i++ {
-			to[s.c0+i] = float64(folded[i])
-		}
-	}
+	}, func(_ int, dot, sum float32) pieceSums { return pieceSums{float64(sum), float64(dot)} })
 }
 
 // rows calls finish for parts of the rows, with so much work for an element.

@@ -111,7 +111,7 @@ func (n *ChannelNorm) sameAs(t *testing.T, what string, o *ChannelNorm) {
 // orderedNorms calls f for norms of many sizes.
 func orderedNorms(t *testing.T, f func(t *testing.T, p *Path, d dice, n *ChannelNorm)) {
 	channels := []int{1, 2, 3, 6, 12, 16, 24, 48, 70, 130, 288, 520}
-	spaces := []int{1, 3, 16, 49, 65, 196, 300, 784, 1024, 1100, 2500}
+	spaces := []int{1, 3, 16, 48, 49, 64, 65, 196, 256, 300, 784, 1024, 1100, 3136, 5000, 6400}
 	count := 60
 	if testing.Short() {
 		count = 30
@@ -155,16 +155,23 @@ func TestChannelsApart(t *testing.T) {
 	})
 }
 
-// Both layouts have the same bits, except where planes are summed in another order.
+// Both layouts have the same bits.
 func TestChannelLayouts(t *testing.T) {
 	orderedNorms(t, func(t *testing.T, p *Path, d dice, n *ChannelNorm) {
 		m := New(p, 2)
 		defer m.Close()
-		if n.Groups == 0 && n.Space%p.vw == 0 && p.planes {
-			n = n.part(0, n.Images, 0, n.Channels)
-			n.Groups = n.Channels
-		}
 		n.runOn(m).turned().sameAs(t, p.Name(), n.turned().runOn(m))
+	})
+}
+
+// All paths have the same bits, whatever their vectors.
+func TestChannelPaths(t *testing.T) {
+	want := New(goPath(), 1)
+	defer want.Close()
+	orderedNorms(t, func(t *testing.T, p *Path, d dice, n *ChannelNorm) {
+		m := New(p, 2)
+		defer m.Close()
+		n.runOn(want).sameAs(t, "go and "+p.Name(), n.runOn(m))
 	})
 }
 

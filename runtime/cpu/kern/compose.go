@@ -51,7 +51,7 @@ type lane struct {
 	imm             uint8
 	at              int // 1 + the operand or result in memory that it reads or writes
 	off             int // elements before the vector that it computes
-	sum             int // 1 + the sum to which it adds a, see Formula.Sums
+	sum             int // 1 + the sum to which it adds a, or the product of a and b, see Formula.Sums
 
 	generator int    // 1 + the generator whose counters it reads, or writes if it has an operand
 	twice     bool   // the value is for two vectors
@@ -147,7 +147,11 @@ func (c *composer) lanes() ([]lane, bool) {
 	}
 	stores = append(stores, c.counters...)
 	for i, a := range c.f.Sums {
-		stores = append(stores, lane{op: addSum, old: none, a: operand(a), b: none, mask: none, sum: 1 + i})
+		s := lane{op: addSum, old: none, a: operand(a.Value), b: none, mask: none, sum: 1 + i}
+		if a.Square {
+			s.op, s.b = fmaSum, s.a
+		}
+		stores = append(stores, s)
 	}
 	return c.ordered(stores), true
 }
@@ -242,6 +246,9 @@ func (c *composer) ordered(stores []lane) (seq []lane) {
 	var waiting []lane
 	for i, s := range stores {
 		s.a = visit(s.a)
+		if s.b != none {
+			s.b = s.a
+		}
 		waiting = append(waiting, s)
 		if i == len(stores)-1 || c.loaded(stores[i+1:], place) {
 			seq, waiting = append(seq, waiting...), nil
@@ -327,7 +334,7 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 			}
 			if o.at <= len(c.f.Loads) {
 				if o.sum > 0 {
-					o.sum = 1 + sumVectors*(o.sum-1) + v
+					o.sum = 1 + chainVectors*(o.sum-1) + v
 				}
 				place[v][i] = add(o)
 				continue
@@ -363,6 +370,9 @@ func (p *Path) Compose(f *Formula) *Fused {
 	if !p.composes || streams > maxOperands || len(f.Loads) == 0 || f.Rows && (streams > rowOperands || f.Scalars > RowScalars) {
 		return nil
 	}
+	if len(f.Sums) > 0 && (!f.Rows || len(f.Results) > 0 || streams > sumOperands) {
+		return nil
+	}
 	own := *f
 	c := composer{f: &own, set: p.set()}
 	seq, ok := c.lanes()
@@ -379,10 +389,14 @@ func (p *Path) Compose(f *Formula) *Fused {
 		return nil
 	}
 	k := &composed{set: c.set, spills: spills, generates: c.generators > 0, most: perCall(seq, p.lanes, l.unroll, mostElements)}
+	single := len(out.Bytes())
+	if len(f.Sums) > 0 && !c.singles(seq, &l, &out) {
+		return nil
+	}
 	streamed := len(out.Bytes())
 	k.rounds = c.stream(seq, &out)
 	head := c.constants()
-	k.entry, k.streamed = len(head), len(head)+streamed
+	k.entry, k.single, k.streamed = len(head), len(head)+single, len(head)+streamed
 	mapped, err := newCode(append(head, out.Bytes()...))
 	if err != nil {
 		return nil

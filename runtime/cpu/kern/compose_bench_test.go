@@ -67,8 +67,11 @@ func benchmarkComposed(b *testing.B, p *Path, f *Formula) {
 	c, run := &Call{}, func(c *Call) { k.Run(c, bufs, scalars, 0, n, false) }
 	if f.Rows {
 		scalars = slices.Repeat(scalars[:RowScalars], n/row)
-		sums := make([]float64, rowLanes*max(1, k.sums)*n/row)
-		run = func(c *Call) { k.Rows(c, bufs, scalars, sums, 0, n/row, row) }
+		run = func(c *Call) { k.Rows(c, bufs, scalars, 0, n/row, row) }
+		if k.sums > 0 {
+			chains := make([]float32, lanes*k.sums*n/row)
+			run = func(c *Call) { k.SumRows(c, bufs, scalars, chains, 0, 0, n/row, row) }
+		}
 	}
 	best := time.Duration(math.MaxInt64)
 	for b.Loop() {

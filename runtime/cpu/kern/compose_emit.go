@@ -45,7 +45,12 @@ func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, 
 	}
 	all[0].start(out)
 	if c.f.Rows {
-		ok = c.rows(all[0], func() bool { return c.elements(all, out) }, out)
+		ok = c.rows(all[0], func() bool {
+			if len(c.f.Sums) > 0 {
+				return c.chains(all[0], out)
+			}
+			return c.elements(all, out)
+		}, out)
 	} else {
 		ok = c.elements(all, out)
 	}
@@ -56,12 +61,12 @@ func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, 
 	return spills, ok && spills <= composedSpills
 }
 
-// sizes are how many vectors a loop may compute in turn, the preferred first. A row's sum has an order. Random words come for two
+// sizes are how many vectors a loop may compute in turn, the preferred first. Rows are summed in chains. Random words come for two
 // vectors at a time, and in rounds that wait for each other.
 func (c *composer) sizes() []int {
 	switch {
 	case len(c.f.Sums) > 0:
-		return []int{sumVectors}
+		return []int{chainVectors}
 	case c.generators > 0:
 		return []int{8, 6, 4, 2}
 	case c.f.Rows && c.joins():
@@ -143,6 +148,7 @@ type vectors struct {
 	unroll    int // vectors in turn
 	seq       []lane
 	held      map[int]register
+	off       int     // elements before the first vector
 	streaming bool    // results are written by streaming stores
 	last      []int   // by value: the last instruction that reads it
 	next      [][]int // by value: the instructions that read it, in order
@@ -233,7 +239,7 @@ func (e *vectors) one(i int) bool {
 	}
 	switch {
 	case o.at > 0:
-		in.Mem = e.address(o.at-1, o.off)
+		in.Mem = e.address(o.at-1, e.off+o.off)
 	case o.generator > 0:
 		in.Mem = e.state(set.generatorBytes() * (o.generator - 1))
 	case o.b < none && !e.isHeld(o.b) && set.direct(o.op, e.c.pool[-2-o.b].kind):

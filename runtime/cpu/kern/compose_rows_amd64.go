@@ -2,31 +2,31 @@ package kern
 
 import "ampc/internal/x86"
 
-// Kernels of rows get the number of rows in R13 and the sums at R15, and keep the number of a row's elements in DX, from which
-// they have read the addresses.
+// Kernels of rows get the number of rows in R13, and those of sums the sums at R15, the elements between rows in R12 and the bytes
+// to the sums of the next row in R11. They keep the number of a row's elements in DX, from which they have read the addresses.
 const (
 	rowsReg = x86.R13
 	sumsReg = x86.R15
+	gapReg  = x86.R12
+	nextReg = x86.R11
 	longReg = argsReg
 
 	addSum = x86.VADDPS
+	fmaSum = x86.VFMADD231PS
 )
 
-func (e *vectors) zero(r x86.Reg) { e.emit(x86.Inst{Op: x86.VXORPS, Dst: r, A: r, B: r}) }
+// skip goes on by as many elements as r says, rewind back.
+func (e *vectors) skip(r x86.Reg)   { e.out.AddReg(atReg, r) }
+func (e *vectors) rewind(r x86.Reg) { e.out.SubReg(atReg, r) }
 
-// fold adds sum i of a row to memory.
-func (e *vectors) fold(i int) {
-	const high = x86.Reg(0) // values of elements are done with
-	sum, to := e.c.inSum(sumVectors*i), &x86.Mem{Base: sumsReg, Disp: int32(8 * rowLanes * i)}
-	extract := x86.VEXTRACTF64X4
-	if e.c.set.vex {
-		extract = x86.VEXTRACTF128
+// nextSums goes on to the sums of the next row.
+func (e *vectors) nextSums() { e.out.AddReg(sumsReg, nextReg) }
+
+// inMemoryChain loads or stores a vector of chains, so many bytes from the sums on.
+func (e *vectors) inMemoryChain(r x86.Reg, at int32, store bool) {
+	if m := (&x86.Mem{Base: sumsReg, Disp: at}); store {
+		e.emit(x86.Inst{Op: x86.VMOVUPS.Store(), A: r, Mem: m})
+	} else {
+		e.emit(x86.Inst{Op: x86.VMOVUPS, Dst: r, Mem: m})
 	}
-	e.emit(x86.Inst{Op: addSum, Dst: sum, A: sum, B: sum + 1})
-	e.emit(x86.Inst{Op: extract, A: sum, B: high, Imm: 1})
-	e.emit(x86.Inst{Op: x86.VCVTPS2PD, Dst: high, B: high})
-	e.emit(x86.Inst{Op: x86.VCVTPS2PD, Dst: sum, B: sum})
-	e.emit(x86.Inst{Op: x86.VADDPD, Dst: sum, A: high, B: sum})
-	e.emit(x86.Inst{Op: x86.VADDPD, Dst: sum, A: sum, Mem: to})
-	e.emit(x86.Inst{Op: x86.VMOVUPS.Store(), A: sum, Mem: to})
 }

@@ -1,28 +1,43 @@
 package kern
 
-import "ampc/internal/a64"
+import (
+	"math/bits"
 
-// Kernels of rows get the number of rows in R20 and the sums at R21, and keep the number of a row's elements in R1, from which
-// they have read the addresses.
+	"ampc/internal/a64"
+)
+
+// Kernels of rows get the number of rows in R20, and those of sums the sums at R21, the elements between rows in R22 and the bytes
+// to the sums of the next row in R23. They keep the number of a row's elements in R1, from which they have read the addresses.
 const (
 	rowsReg a64.Reg = 20
 	sumsReg a64.Reg = 21
+	gapReg  a64.Reg = 22
+	nextReg a64.Reg = 23
 	longReg         = argsReg
 
 	addSum = a64.FADD
+	fmaSum = a64.FMLA
 )
 
-func (e *vectors) zero(r a64.Reg) { e.emit(a64.Inst{Op: a64.EOR, Dst: r, A: r, B: r}) }
+// skip goes on by as many elements as r says, rewind back.
+func (e *vectors) skip(r a64.Reg)   { e.each(e.out.AddTimes, r) }
+func (e *vectors) rewind(r a64.Reg) { e.each(e.out.SubTimes, r) }
 
-// fold adds sum i of a row to memory.
-func (e *vectors) fold(i int) {
-	const other = a64.Reg(0) // values of elements are done with
-	sum, to := e.c.inSum(sumVectors*i), &a64.Mem{Base: sumsReg, Disp: int32(8 * rowLanes * i)}
-	e.emit(a64.Inst{Op: addSum, Dst: sum, A: sum, B: sum + 1})
-	e.emit(a64.Inst{Op: a64.FCVTL2D, Dst: other, A: sum})
-	e.emit(a64.Inst{Op: a64.FCVTLD, Dst: sum, A: sum})
-	e.emit(a64.Inst{Op: a64.FADDD, Dst: sum, A: other, B: sum})
-	e.emit(a64.Inst{Op: a64.LDRQ, Dst: other, Mem: to})
-	e.emit(a64.Inst{Op: a64.FADDD, Dst: sum, A: sum, B: other})
-	e.emit(a64.Inst{Op: a64.STRQ, A: sum, Mem: to})
+// each changes the address of each operand.
+func (e *vectors) each(change func(r, by a64.Reg, power int), by a64.Reg) {
+	for i := range e.c.f.Loads {
+		change(bases[i], by, bits.TrailingZeros(uint(e.c.f.size(i))))
+	}
+}
+
+// nextSums goes on to the sums of the next row.
+func (e *vectors) nextSums() { e.out.AddTimes(sumsReg, nextReg, 0) }
+
+// inMemoryChain loads or stores a vector of chains, so many bytes from the sums on.
+func (e *vectors) inMemoryChain(r a64.Reg, at int32, store bool) {
+	if m := (&a64.Mem{Base: sumsReg, Disp: at}); store {
+		e.emit(a64.Inst{Op: a64.STRQ, A: r, Mem: m})
+	} else {
+		e.emit(a64.Inst{Op: a64.LDRQ, Dst: r, Mem: m})
+	}
 }

@@ -60,7 +60,8 @@ func parseFormula(text string) *Formula {
 		_, kind, typed := strings.Cut(left, ":")
 		switch {
 		case left[0] == 'a':
-			f.Sums = append(f.Sums, operand(right))
+			value, _, square := strings.Cut(right, "*")
+			f.Sums = append(f.Sums, FormulaSum{operand(value), square})
 		case !assigned:
 			f.Loads = append(f.Loads, types[kind])
 		case typed:
@@ -113,7 +114,7 @@ func TestComposed(t *testing.T) {
 	}
 }
 
-// TestRandomRows compares kernels of random formulas over rows, with sums, with the primitives, to the bit.
+// TestRandomRows compares kernels of random formulas over rows, with sums or results, with the primitives, to the bit.
 func TestRandomRows(t *testing.T) {
 	for _, p := range composing(t) {
 		d := newDice(41)
@@ -138,9 +139,12 @@ func TestRandomRows(t *testing.T) {
 			}
 			for _, r := range f.Results {
 				clip(&r.Value)
-				f.Sums = append(f.Sums, r.Value)
+				f.Sums = append(f.Sums, FormulaSum{r.Value, d.IntN(2) == 0})
 			}
-			f.Sums, f.Results = f.Sums[:1+d.IntN(min(2, len(f.Sums)))], f.Results[:min(2, len(f.Results))]
+			if f.Sums = f.Sums[:min(d.IntN(3), len(f.Sums))]; len(f.Sums) > 0 {
+				f.Results = nil
+			}
+			f.Results = f.Results[:min(2, len(f.Results))]
 			for i := range f.Results {
 				clip(&f.Results[i].Value)
 			}

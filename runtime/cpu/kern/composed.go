@@ -16,6 +16,7 @@ type composed struct {
 	generates bool // it makes random words
 	most      int  // elements of a call
 
+	single   int // the code for rows that are less than 64 elements begins here, if there are sums
 	streamed int // the code with streaming stores begins here
 	rounds   int // of a call to it, 0: there is none
 
@@ -23,7 +24,7 @@ type composed struct {
 }
 
 //go:noescape
-func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float64)
+func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float32, gap, next int)
 
 // run computes n elements, whole vectors, from the addresses of c on.
 func (k *composed) run(n int, c *Call, types []Type, u *float32) {
@@ -32,7 +33,7 @@ func (k *composed) run(n int, c *Call, types []Type, u *float32) {
 		if k.passes != nil {
 			k.passes.complete(k, now, c, u)
 		} else {
-			k.call(k.entry, now, c, u, 1, nil)
+			k.call(k.entry, now, c, u, 1)
 		}
 		if n -= now; n == 0 {
 			break
@@ -50,20 +51,37 @@ func (k *composed) room(c *Call) *float32 {
 }
 
 // byRow computes rows of n elements, whole vectors, from the addresses of c on, as many in a call as end in time.
-func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32, sums []float64, ofRow int) {
-	if n > k.most && ofRow == 0 { // only a sum may take longer
+func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32) {
+	if n > k.most {
 		k.byPart(rows, n, c, types, u)
 		return
 	}
 	for {
-		now := min(rows, max(1, k.most/n))
-		k.call(k.entry, n, c, u, now, unsafe.SliceData(sums))
+		now := min(rows, k.most/n)
+		k.call(k.entry, n, c, u, now)
 		if rows -= now; rows == 0 {
 			return
 		}
 		c.advance(types, now*n)
-		u = (*float32)(unsafe.Add(unsafe.Pointer(u), 4*RowScalars*now))
-		sums = sums[ofRow*now:]
+		u = after(u, RowScalars*now)
+	}
+}
+
+// sumRows adds rows of n elements, a row every step elements from the addresses of c on, to chains, ofRow of them a row: whole runs of
+// 64 elements, or fewer from the first of sums on.
+func (k *composed) sumRows(rows, n, step int, c *Call, types []Type, u *float32, sums []float32, ofRow int) {
+	entry, next := k.entry, 4*ofRow
+	if n < lanes {
+		entry, next = k.single, next-4*n
+	}
+	for {
+		now := min(rows, max(1, k.most/n))
+		k.callRows(entry, n, c, u, now, &sums[0], step-n, next)
+		if rows -= now; rows == 0 {
+			return
+		}
+		c.advance(types, now*step)
+		u, sums = after(u, RowScalars*now), sums[ofRow*now:]
 	}
 }
 
@@ -74,7 +92,7 @@ func (k *composed) byPart(rows, n int, c *Call, types []Type, u *float32) {
 		for left := n; left > 0; left -= step {
 			c.advance(types, step)
 			step = min(left, k.most)
-			k.call(k.entry, step, c, after(u, RowScalars*row), 1, nil)
+			k.call(k.entry, step, c, after(u, RowScalars*row), 1)
 		}
 	}
 }
@@ -87,15 +105,20 @@ func (k *composed) stream(rounds int, c *Call, types []Type, u *float32) {
 	for step := 0; rounds > 0; { // to the elements of the next call; addresses never leave the operands
 		now := min(rounds, k.rounds)
 		c.advance(types, step)
-		k.call(k.streamed, now, c, u, 1, nil)
+		k.call(k.streamed, now, c, u, 1)
 		step, rounds = now*streamVisit, rounds-now
 	}
 }
 
 // call runs the code at entry.
-func (k *composed) call(entry, n int, c *Call, u *float32, rows int, sums *float64) {
+func (k *composed) call(entry, n int, c *Call, u *float32, rows int) {
+	k.callRows(entry, n, c, u, rows, nil, 0, 0)
+}
+
+// callRows runs it for rows that are so many elements apart, and their sums so many bytes.
+func (k *composed) callRows(entry, n int, c *Call, u *float32, rows int, sums *float32, gap, next int) {
 	consts := uintptr(unsafe.Pointer(unsafe.SliceData(k.code.mem)))
-	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, k.room(c), rows, sums)
+	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, k.room(c), rows, sums, gap, next)
 	runtime.KeepAlive(k)
 }
 

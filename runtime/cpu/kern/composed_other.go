@@ -9,7 +9,9 @@ type composed struct{}
 
 func (*composed) run(int, *Call, []Type, *float32) {}
 
-func (*composed) byRow(int, int, *Call, []Type, *float32, []float64, int) {}
+func (*composed) byRow(int, int, *Call, []Type, *float32) {}
+
+func (*composed) sumRows(int, int, int, *Call, []Type, *float32, []float32, int) {}
 
 func (*composed) repeat(*byte, int, int, int) {}
 

@@ -14,8 +14,8 @@ type Formula struct {
 	Results []FormulaResult
 	Scalars int // operands that are the same for all elements
 
-	Rows bool      // the kernel takes rows, which have scalars and sums of their own
-	Sums []Operand // what the kernel adds up for each row
+	Rows bool         // the kernel takes rows, which have scalars and sums of their own
+	Sums []FormulaSum // what the kernel adds up for each row; it has no results then
 }
 
 // FormulaOp applies the primitive of a name to earlier values.
@@ -28,6 +28,12 @@ type FormulaOp struct {
 type FormulaResult struct {
 	Type  Type
 	Value Operand
+}
+
+// FormulaSum adds a value, or its square, which is rounded together with the addition.
+type FormulaSum struct {
+	Value  Operand
+	Square bool
 }
 
 // Operand is a value of a Formula.
@@ -53,7 +59,7 @@ func ConstantOf(x float32) Operand { return Operand{Constant, int(math.Float32bi
 func (o Operand) String() string { return fmt.Sprintf("%c%d", o.Kind, o.N) }
 
 // String is the formula as text: "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar, and
-// "rows l0:f32 a0=l0" sums rows. c0 is the constant zero.
+// "rows l0:f32 a0=l0 a1=l0*l0" sums rows and their squares. c0 is the constant zero.
 func (f *Formula) String() string {
 	var b strings.Builder
 	if f.Rows {
@@ -73,7 +79,11 @@ func (f *Formula) String() string {
 		b.WriteString(") ")
 	}
 	for i, a := range f.Sums {
-		fmt.Fprintf(&b, "a%d=%v ", i, a)
+		fmt.Fprintf(&b, "a%d=%v", i, a.Value)
+		if a.Square {
+			fmt.Fprintf(&b, "*%v", a.Value)
+		}
+		b.WriteByte(' ')
 	}
 	for i, r := range f.Results {
 		fmt.Fprintf(&b, "s%d:%v=%v ", i, r.Type, r.Value)

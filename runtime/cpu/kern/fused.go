@@ -108,18 +108,29 @@ func (f *Fused) draw(c *Call, bufs []Buf, at, n int, u *float32) (int, int) {
 	return at + some, n - some
 }
 
-// The number of scalars of a row, and of float64 partial sums of a row for each sum of the formula.
-const (
-	RowScalars = 8
-	rowLanes   = 8
-)
+// RowScalars is the number of scalars of a row.
+const RowScalars = 8
 
 // Rows computes consecutive rows of n elements, whole vectors, from element at on, with a kernel that processes rows.
-// Each row has its own RowScalars scalars, and for each sum of the formula, in the formula's order, rowLanes partial
-// sums to which the row's are added.
-func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, sums []float64, at, rows, n int) {
+// Each row has its own RowScalars scalars.
+func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, at, rows, n int) {
 	c.from(bufs, at)
-	f.composed.byRow(rows, n, c, f.types, unsafe.SliceData(scalars), sums, rowLanes*f.sums)
+	f.composed.byRow(rows, n, c, f.types, unsafe.SliceData(scalars))
+}
+
+// SumRows adds consecutive rows of n elements, whole vectors, from element at on to chains: for each row and each sum of the formula,
+// in the formula's order, 64 of them, of which the first element is added to chain from, the next to the one behind, and so on in
+// turn. Each row has its own RowScalars scalars.
+func (f *Fused) SumRows(c *Call, bufs []Buf, scalars, chains []float32, from, at, rows, n int) {
+	for step := n; n > 0; {
+		some := min(n, lanes-from)
+		if from == 0 && n > lanes {
+			some = n &^ (lanes - 1)
+		}
+		c.from(bufs[:f.loads], at)
+		f.composed.sumRows(rows, some, step, c, f.types, unsafe.SliceData(scalars), chains[from:], lanes*f.sums)
+		from, at, n = (from+some)%lanes, at+some, n-some
+	}
 }
 
 // from points the kernel's arguments at element at.

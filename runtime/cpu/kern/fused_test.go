@@ -9,8 +9,14 @@ import (
 	"testing"
 )
 
+// sumOf is what a kernel adds up: values, or their squares.
+type sumOf struct {
+	x      []float32
+	square bool
+}
+
 // stepwise computes a formula by the vector primitives, one after the other, and says what it sums.
-func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) (summed [][]float32) {
+func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) (summed []sumOf) {
 	regs := map[string][]float32{}
 	for i, u := range scalars {
 		regs[fmt.Sprint("u", i)] = make([]float32, n)
@@ -20,7 +26,8 @@ func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) (summe
 		left, right, assigned := strings.Cut(word, "=")
 		name, _, typed := strings.Cut(left, ":")
 		if name[0] == 'a' {
-			summed = append(summed, regs[right])
+			value, _, square := strings.Cut(right, "*")
+			summed = append(summed, sumOf{regs[value], square})
 			continue
 		}
 		if !assigned {
@@ -114,22 +121,32 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 // testRows holds rows with scalars of their own against the primitives, results and sums to the bit.
 func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 	const rows = 3
-	for _, n := range []int{f.lanes, 5 * f.lanes, 64 * f.lanes} {
+	for _, vectors := range []int{1, 5, 64/f.lanes + 3, 2 * 64 / f.lanes, 64} {
+		n, from := vectors*f.lanes, d.IntN(64/f.lanes)*f.lanes
 		var bufs, want []Buf
 		for _, typ := range f.types {
 			b := d.buf(typ, rows*n)
 			bufs, want = append(bufs, b), append(want, Buf{typ, slices.Clone(b.Data)})
 		}
-		scalars, sums := d.buf(F32, rows*RowScalars).f32(), make([]float64, rows*rowLanes*max(1, f.sums))
-		f.Rows(&Call{}, bufs, scalars, sums, 0, rows, n)
+		scalars := d.buf(F32, rows*RowScalars).f32()
+		chains := d.buf(F32, rows*lanes*f.sums).f32()
+		begun := slices.Clone(chains)
+		if f.sums > 0 {
+			f.SumRows(&Call{}, bufs, scalars, chains, from, 0, rows, n)
+		} else {
+			f.Rows(&Call{}, bufs, scalars, 0, rows, n)
+		}
 		for r := range rows {
 			var row []Buf
 			for _, b := range want {
 				row = append(row, Buf{b.Type, b.From(r * n).Data[:n*b.Type.Size()]})
 			}
 			for i, x := range stepwise(p, text, row, scalars[r*RowScalars:], n) {
-				if got, want := sums[(r*f.sums+i)*rowLanes:][:rowLanes], sumsOf(x, p.lanes); !slices.EqualFunc(got, want, func(a, b float64) bool { return a == b || a != a && b != b }) {
-					t.Errorf("%s: sum %d of row %d of %d is %g, want %g\n%s", p.Name(), i, r, n, got, want, text)
+				at := (r*f.sums + i) * lanes
+				got, want := chains[at:][:lanes], begun[at:][:lanes]
+				x.addTo(want, from)
+				if !slices.EqualFunc(got, want, same) {
+					t.Errorf("%s: the chains of sum %d of row %d of %d are %g, want %g\n%s", p.Name(), i, r, n, got, want, text)
 				}
 			}
 		}
@@ -143,15 +160,14 @@ func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 	}
 }
 
-// sumsOf are the partial sums of a row: two vectors are summed in turn, and their sum's upper half is added to its lower half.
-func sumsOf(x []float32, lanes int) []float64 {
-	part, sums := make([]float32, 2*lanes), make([]float64, rowLanes)
-	for i := range x {
-		part[i%(2*lanes)] += x[i]
+// addTo adds the elements to chains in turn, the first to chain from.
+func (s *sumOf) addTo(chains []float32, from int) {
+	for i, v := range s.x {
+		c := &chains[(from+i)%lanes]
+		if s.square {
+			*c = fma32(v, v, *c)
+		} else {
+			*c += v
+		}
 	}
-	for i := range lanes / 2 {
-		low, high := part[i]+part[lanes+i], part[lanes/2+i]+part[lanes+lanes/2+i]
-		sums[i] = float64(low) + float64(high)
-	}
-	return sums
 }

@@ -1449,6 +1449,11 @@ func dotAVX512(n int, a *float32, b *float32) (r float32)
 //go:noescape
 func sumSqAVX512(n int, x *float32, mean float32) (r float32)
 
+// foldChainsAVX512 is a foldChainsFunc.
+//
+//go:noescape
+func foldChainsAVX512(n int, sum *float32, chains *float32)
+
 // addRowsF32AVX512 is an addRowsFunc.
 //
 //go:noescape
@@ -2438,6 +2443,11 @@ func dotAVX2(n int, a *float32, b *float32) (r float32)
 //
 //go:noescape
 func sumSqAVX2(n int, x *float32, mean float32) (r float32)
+
+// foldChainsAVX2 is a foldChainsFunc.
+//
+//go:noescape
+func foldChainsAVX2(n int, sum *float32, chains *float32)
 
 // addRowsF32AVX2 is an addRowsFunc.
 //

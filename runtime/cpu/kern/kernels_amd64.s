@@ -100345,6 +100345,37 @@ fold:
 	VZEROUPPER
 	RET
 
+// func foldChainsAVX512(n int, sum *float32, chains *float32)
+// Requires: AVX, AVX512F
+TEXT ·foldChainsAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ sum+8(FP), CX
+	MOVQ chains+16(FP), DX
+
+sums:
+	VMOVUPS       (DX), Z0
+	VMOVUPS       64(DX), Z1
+	VMOVUPS       128(DX), Z2
+	VMOVUPS       192(DX), Z3
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X0
+	VPERMILPS     $0x4e, X0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPS     $0xb1, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (CX)
+	ADDQ          $0x00000100, DX
+	ADDQ          $0x04, CX
+	DECQ          AX
+	JNZ           sums
+	VZEROUPPER
+	RET
+
 // func addRowsF32AVX512(rows int, deep int, vecs int, begun int, sum *float32, src *byte, lds int, step int)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·addRowsF32AVX512(SB), NOSPLIT, $0-64
@@ -134444,6 +134475,43 @@ fold:
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
 	MOVSS        X0, r+24(FP)
+	VZEROUPPER
+	RET
+
+// func foldChainsAVX2(n int, sum *float32, chains *float32)
+// Requires: AVX
+TEXT ·foldChainsAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ sum+8(FP), CX
+	MOVQ chains+16(FP), DX
+
+sums:
+	VMOVUPS      (DX), Y0
+	VMOVUPS      32(DX), Y1
+	VMOVUPS      64(DX), Y2
+	VMOVUPS      96(DX), Y3
+	VMOVUPS      128(DX), Y4
+	VMOVUPS      160(DX), Y5
+	VMOVUPS      192(DX), Y6
+	VMOVUPS      224(DX), Y7
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, (CX)
+	ADDQ         $0x00000100, DX
+	ADDQ         $0x04, CX
+	DECQ         AX
+	JNZ          sums
 	VZEROUPPER
 	RET
 

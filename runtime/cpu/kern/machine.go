@@ -64,7 +64,7 @@ type worker struct {
 	half                   floats    // sums of a run of rows
 	offs                   []int
 	call                   Call
-	scalars                [8]float32
+	scalars                rowScalars
 	bufs                   [5]Buf
 	local                  gemmTask // a product inside a task
 	ending                 endingTask

@@ -89,13 +89,6 @@ func (t *foldTask) Run(_, i int) {
 	}
 }
 
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
-}
-
 func (t *rowTask) normRow(w *worker, r int) {
 	n, p := &t.norm, t.m.Path
 	x, y := t.load(w, 0, n.X, r), t.place(w, 1, n.Y, r)

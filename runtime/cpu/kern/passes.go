@@ -147,7 +147,7 @@ func (k *passes) complete(code *composed, n int, c *Call, u *float32) {
 		}
 	}
 	c.args[loads+len(results)] = bytes(&r.outside[0])
-	code.call(code.entry, n, c, u, 1, nil)
+	code.call(code.entry, n, c, u, 1)
 	switch at := r.find(n); {
 	case len(at) > manyOf:
 		r.alone, r.next = r.next, min(2*r.next+1, mostAlone)

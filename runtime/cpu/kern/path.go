@@ -83,9 +83,9 @@ type Path struct {
 	fence func() // orders streaming stores; nil if there are none
 
 	composes bool // kernels of formulas are composed at load
-	planes   bool // norms sum planes in the order of composed kernels, whatever computes them
 
 	sum, max, min func(n int, x *float32) float32
+	foldChains    foldChainsFunc
 	count         countFunc
 	dot           func(n int, a, b *float32) float32
 	sumSq         func(n int, x *float32, mean float32) float32 // sum of (x-mean)^2
@@ -184,6 +184,9 @@ type addRowsFunc func(rows, deep, vecs, begun int, sum *float32, src *byte, lds,
 // rows: a row of sum, each vecs vectors behind the one before. Slot i sums row i and every slots-th after it, in eight chains that are
 // folded as fold does.
 type foldRowsFunc func(slots, rows, vecs int, sum *float32, src *byte, lds int)
+
+// foldChainsFunc sets each of n sums to that of its 64 chains, folded as those of sum are.
+type foldChainsFunc func(n int, sum, chains *float32)
 
 // gemvFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
 type gemvFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)

@@ -82,7 +82,7 @@ func avx512Path() *Path {
 	kernelsAVX512(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2), poolTableOf(poolsAVX512)}
 	p.probe, p.probeFlop, p.foldMost = probeAVX512, 4*24*16*2, 16*lanes
-	p.composes, p.planes = !RaceEnabled, true
+	p.composes = !RaceEnabled
 	return p.common()
 }
 
@@ -92,7 +92,7 @@ func avx2Path() *Path {
 	kernelsAVX2(p)
 	p.pools = []poolTable{poolTableOf(poolsAVX2)}
 	p.probe, p.probeFlop, p.foldMost = probeAVX2, 4*12*8*2, 4*lanes
-	p.composes, p.planes = !RaceEnabled, true
+	p.composes = !RaceEnabled
 	return p.common()
 }
 

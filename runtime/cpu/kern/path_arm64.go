@@ -23,6 +23,7 @@ func neonPath() *Path {
 		p.rows[t] = rowsOf(t, p.widen[t])
 	}
 	kernelsNEON(p)
+	p.foldChains = foldBy(p.sum)
 	p.ranges()
 	p.wino = nil // transforms in Go would take longer than the products they save
 	p.composes = !RaceEnabled && len(executables) > 0

@@ -38,7 +38,7 @@ func goPath() *Path {
 		p.ternary[op] = func(n int, dst, a, b, c *float32) { ternaryGo(ternaryRows[op].f, n, dst, a, b, c) }
 	}
 	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
-	p.count = countGo
+	p.count, p.foldChains = countGo, foldBy(sumGo)
 	p.expAxpb, p.exp2Axpb, p.softGrad = expAxpbGo, exp2AxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
 	p.wino = winoGo()
@@ -222,6 +222,16 @@ func sumGo(n int, x *float32) float32 {
 		l[i%lanes] += v
 	}
 	return fold(&l, add32)
+}
+
+// foldBy is a foldChainsFunc that takes the sum of chains.
+func foldBy(sum func(n int, x *float32) float32) foldChainsFunc {
+	return func(n int, sums, chains *float32) {
+		x := unsafe.Slice(chains, lanes*n)
+		for i, s := 0, unsafe.Slice(sums, n); i < n; i++ {
+			s[i] = sum(lanes, &x[lanes*i])
+		}
+	}
 }
 
 func sumSqGo(n int, x *float32, mean float32) float32 {

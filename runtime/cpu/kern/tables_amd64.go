@@ -112,7 +112,7 @@ func kernelsAVX512(p *Path) {
 	p.sumSq = sumSqAVX512
 	p.max = maxOfAVX512
 	p.min = minOfAVX512
-	p.count = countAVX512
+	p.count, p.foldChains = countAVX512, foldChainsAVX512
 	p.fence = fenceAVX512
 	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, touchAVX512, maxTapsAVX512, maxThreeAVX512, addRunsAVX512, unzipAVX512, zipAVX512
 	p.finish[F32] = finishF32AVX512
@@ -242,7 +242,7 @@ func kernelsAVX2(p *Path) {
 	p.sumSq = sumSqAVX2
 	p.max = maxOfAVX2
 	p.min = minOfAVX2
-	p.count = countAVX2
+	p.count, p.foldChains = countAVX2, foldChainsAVX2
 	p.fence = fenceAVX2
 	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.maxThree, p.addRuns, p.unzip, p.zip = tileBiasAVX2, tileShiftAVX2, touchAVX2, maxTapsAVX2, maxThreeAVX2, addRunsAVX2, unzipAVX2, zipAVX2
 	p.finish[F32] = finishF32AVX2
