@@ -91,6 +91,25 @@ func TestLossesOfAlikeTermsAreProved(t *testing.T) {
 	}
 }
 
+// What a pinned op moves back to its operand is as wide as the pin says, whatever computed it.
+func TestGradientsOfPinnedMovesAreProved(t *testing.T) {
+	for name, op := range map[string]func(m, low *ampc.Model, x, w ampc.Tensor) ampc.Tensor{
+		"concat": func(m, low *ampc.Model, x, w ampc.Tensor) ampc.Tensor { return m.Square(low.Concat(0, x, w)) },
+		"sum": func(m, low *ampc.Model, x, w ampc.Tensor) ampc.Tensor {
+			return m.MSE(low.ReduceSum(w, ampc.ReduceOptions{Axes: []int{1, 2}}), m.Input("y", ampc.F32, 2))
+		},
+		"lstm": func(m, low *ampc.Model, x, w ampc.Tensor) ampc.Tensor {
+			return m.Square(m.GatherElements(low.LSTM("l", x, 4), m.Input("i", ampc.I32, 2, 2, 4), 1))
+		},
+	} {
+		for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16()} {
+			m := ampc.New(name)
+			loss := m.ReduceSum(op(m, m.Precision(ampc.PinLow), m.Input("x", ampc.F32, 2, 3, 4), m.Param("w", ampc.Fill(1), 2, 3, 4)))
+			proved(t, name+" under "+p.Name, m, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss})
+		}
+	}
+}
+
 // A step with a bound on its memory is proved as any other.
 func TestBoundedStepsAreProved(t *testing.T) {
 	m := ampc.New("bounded")

@@ -109,16 +109,19 @@ func (p *proof) roundings() {
 }
 
 // findFree lists the values that F may round for every reader: those that the step from which F
-// inherits stores rounded, those that rows move that are painted in 16 bits or pinned to them, those
-// that promoting rows move where these may narrow, and elements of variables that the policy casts
-// for all readers.
+// inherits stores rounded, those that rows move that are painted in 16 bits or pinned to them, as
+// gradients are with their op, those that promoting rows move where these may narrow, and elements
+// of variables that the policy casts for all readers.
 func (r *rounding) findFree() {
 	if r.rules.Inherited == nil && !r.rules.Paint && !r.rules.CastAll && !r.rules.NarrowAll && !slices.Contains(r.rules.Pins, ir.PinLow) {
 		return
 	}
 	r.free = map[ref]rounded{}
-	for _, n := range r.t.Body[ir.Forward] {
+	for _, n := range r.t.Nodes {
 		pin := r.pin(n)
+		if r.m.t.section[n.ID] != ir.Forward && pin != ir.PinLow {
+			continue
+		}
 		painted := n.Op != ir.OpCast && carries(n) && (pin == ir.PinLow || r.rules.Paint && pin == ir.Unpinned)
 		for _, v := range n.Out {
 			var d rounded
