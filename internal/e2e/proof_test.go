@@ -110,6 +110,21 @@ func TestGradientsOfPinnedMovesAreProved(t *testing.T) {
 	}
 }
 
+// What backward recomputes of a norm pinned to 16 bits reads its operand as the norm does.
+func TestPinnedNormsAreProved(t *testing.T) {
+	for name, norm := range map[string]func(low *ampc.Model, w ampc.Tensor) ampc.Tensor{
+		"rms":   func(low *ampc.Model, w ampc.Tensor) ampc.Tensor { return low.RMSNorm("n", w) },
+		"layer": func(low *ampc.Model, w ampc.Tensor) ampc.Tensor { return low.LayerNorm("n", w) },
+		"instance": func(low *ampc.Model, w ampc.Tensor) ampc.Tensor {
+			return low.InstanceNormWith(w, ampc.Tensor{}, ampc.Tensor{})
+		},
+	} {
+		m := ampc.New(name)
+		loss := m.ReduceSum(m.Square(norm(m.Precision(ampc.PinLow), m.Param("w", ampc.Fill(1), 2, 3, 4))))
+		proved(t, name, m, ampc.TrainConfig{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss})
+	}
+}
+
 // A step with a bound on its memory is proved as any other.
 func TestBoundedStepsAreProved(t *testing.T) {
 	m := ampc.New("bounded")

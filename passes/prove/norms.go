@@ -1,6 +1,10 @@
 package prove
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // spellNorms numbers, for each norm of T, the elementwise nodes that compute its first result from
 // its statistics (ir.Builder.NormAgain), as backward may do instead of keeping the result. They get
@@ -25,12 +29,27 @@ func (m *matcher) spellNorms() {
 				x.refs = append(x.refs, ref{})
 			}
 			m.node(x, k)
+			m.spells = append(m.spells, n)
 		}
 		again, first := x.refs[y.ID], x.refs[n.Out[0].ID]
 		if int(m.image[m.shown[again.class]].ID) >= m.norms {
 			m.same[again.class] = spelled{again.view, first}
 		}
 	}
+}
+
+// normOperand returns the norm that t recomputes a part of and the operand of it that t reads as its
+// operand i, perhaps through views; nil, -1 if it reads none.
+func (m *matcher) normOperand(t *ir.Node, i int) (norm *ir.Node, at int) {
+	if int(t.ID) < m.norms {
+		return nil, -1
+	}
+	norm = m.spells[int(t.ID)-m.norms]
+	v := t.In[i]
+	for v != nil && v.Def != nil && int(v.Def.ID) >= m.norms && v.Def.Def().Is(ir.View) {
+		v = v.Def.In[0]
+	}
+	return norm, slices.Index(norm.In, v)
 }
 
 // spelled says that a class is, through a view, the result of a norm.

@@ -35,8 +35,9 @@ type matcher struct {
 
 	t, f    *numbering
 	removed removedScales
-	again   bool // the nodes that recompute norms of T are numbered
-	norms   int  // number of nodes of T before those
+	again   bool       // the nodes that recompute norms of T are numbered
+	norms   int        // number of nodes of T before those
+	spells  []*ir.Node // by ID of such a node less norms: the norm
 
 	refs  []ref // operands of the current node, with their axes and strides
 	axes  [ir.MaxRank]axis

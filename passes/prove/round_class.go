@@ -56,8 +56,12 @@ func (r *rounding) pin(t *ir.Node) ir.Pin {
 	return ir.Unpinned
 }
 
-// class is the class of operand i of t under the policy.
+// class is the class of operand i of t under the policy. What recomputes a pinned norm reads the
+// norm's operands as it does.
 func (r *rounding) class(t *ir.Node, i int) ir.Class {
+	if norm, at := r.m.normOperand(t, i); at >= 0 && r.class(norm, at) == ir.Low {
+		return ir.Low
+	}
 	if c := t.OperandDef(i).Class; c != ir.NoClass && c != t.Def().Class {
 		return c
 	}
