@@ -91,6 +91,14 @@ func TestLossesOfAlikeTermsAreProved(t *testing.T) {
 	}
 }
 
+// A metric whose gradient would be that of the loss is no loss.
+func TestMetricsAreNoLosses(t *testing.T) {
+	m := ampc.New("metric")
+	w := m.Param("w", ampc.Fill(1), 4)
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Outputs: []ampc.Output{{Tensor: m.ReduceMean(w)}}}
+	proved(t, "metric", m, c, ampc.Loss{Value: m.ReduceMean(m.Square(w))})
+}
+
 // What a pinned op moves back to its operand is as wide as the pin says, whatever computed it.
 func TestGradientsOfPinnedMovesAreProved(t *testing.T) {
 	for name, op := range map[string]func(m, low *ampc.Model, x, w ampc.Tensor) ampc.Tensor{

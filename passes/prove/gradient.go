@@ -53,7 +53,6 @@ type gradients struct {
 	sweeps   []string   // their attribute loss
 	has      map[string]map[made]bool
 	of       map[string]map[*ir.Node]bool // by sweep: the forward nodes that its nodes come from
-	from     map[*ir.Node]bool            // those of all sweeps
 	seeds    [][]*ir.Value                // with which a loss may start: one, or those of losses that share a term
 	steps    []stepped
 	wanted   map[*ir.Value]bool
@@ -62,8 +61,8 @@ type gradients struct {
 	roots    map[*ir.Value][]*ir.Value // by weight: the losses whose gradients it has
 }
 
-// made is the number of a value of backward, and the forward node that it comes from or nil for any:
-// gradients of unlike nodes may have one number, such as those of two sums of one shape.
+// made is the number of a value of backward, and the forward node that it comes from: gradients of
+// unlike nodes may have one number, such as those of two sums of one shape.
 type made struct {
 	of     *ir.Node
 	number int32
@@ -76,7 +75,7 @@ type stepped struct {
 }
 
 func newGradients(c *ir.Graph) *gradients {
-	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[made]bool{}, of: map[string]map[*ir.Node]bool{}, from: map[*ir.Node]bool{}, wanted: map[*ir.Value]bool{},
+	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[made]bool{}, of: map[string]map[*ir.Node]bool{}, wanted: map[*ir.Value]bool{},
 		own: map[int32]bool{}, expected: map[*ir.Value][]int32{}, roots: map[*ir.Value][]*ir.Value{}}
 	g.p.check = "gradients"
 	g.p.guards() // while IDs are those of t
@@ -99,12 +98,11 @@ func newGradients(c *ir.Graph) *gradients {
 			g.sweeps = append(g.sweeps, key)
 		}
 		if n.Of != nil {
-			g.of[key][n.Of], g.from[n.Of] = true, true
+			g.of[key][n.Of] = true
 		}
 		for _, v := range n.Out {
 			if g.has[key] != nil {
-				k := g.numbers.value(v)
-				g.has[key][made{nil, k}], g.has[key][made{n.Of, k}] = true, true
+				g.has[key][made{n.Of, g.numbers.value(v)}] = true
 			}
 		}
 		var together []*ir.Value
@@ -210,7 +208,7 @@ func (t *tape) flow(nodes []*ir.Node, losses bool) error {
 // computes from a seed and from the gradients that arrive otherwise.
 func (t *tape) start(n *ir.Node) error {
 	v := n.Out[0]
-	if v.Type != ir.T(ir.F32) || !t.need[v] || v.Next != nil || t.g.from[n] && !t.of[n] {
+	if v.Type != ir.T(ir.F32) || !t.need[v] || v.Next != nil || !t.of[n] {
 		return nil
 	}
 	if len(t.parts[v]) > 0 {
@@ -246,15 +244,12 @@ func (t *tape) found(n *ir.Node, seeds ...*ir.Value) (bool, error) {
 	t.parts[v] = append(old[:len(old):len(old)], seeds...)
 	d := t.arriving(n)
 	t.parts[v] = old
-	of, found := n, false
-	if !t.of[n] { // its gradients are shared with those of another node
-		of = nil
-	}
+	found := false
 	for i, x := range n.Def().Grad(t.g.b, n, d) {
 		if i >= len(n.In) || x == nil || n.In[i] == nil || !t.need[n.In[i]] || x.Def == nil || x == d[0] {
 			continue
 		}
-		found = found || t.has[made{of, t.g.numbers.value(x)}]
+		found = found || t.has[made{n, t.g.numbers.value(x)}]
 	}
 	return found, t.g.b.Err()
 }
