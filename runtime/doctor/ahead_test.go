@@ -28,7 +28,7 @@ func TestPrepared(t *testing.T) {
 			"forward": func(c *doctor.Case) { scaleBy(c, "fc1.w", 1<<24); c.NotFinite = true },
 		} {
 			t.Run(spec+"/"+name, func(t *testing.T) {
-				c := caseOf(t, spec)
+				c := caseOf(t, spec, 1)
 				c.Backend = b
 				change(c)
 				want := said(t, c)

