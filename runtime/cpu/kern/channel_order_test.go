@@ -114,7 +114,7 @@ func orderedNorms(t *testing.T, f func(t *testing.T, p *Path, d dice, n *Channel
 	spaces := []int{1, 3, 16, 48, 49, 64, 65, 196, 256, 300, 784, 1024, 1100, 3136, 5000, 6400}
 	count := 60
 	if testing.Short() {
-		count = 30
+		count = 12
 	}
 	for _, p := range Paths() {
 		for seed := range count {
