@@ -260,58 +260,72 @@ func (v view) before(i, j int, ascending bool) bool {
 // sortPiece is about how many elements of a line are sorted, or searched, at a time.
 const sortPiece = 1 << 12
 
+// piecesOf is how many such pieces a line of n elements has.
+func piecesOf(n int) int { return max(1, (n+sortPiece-1)/sortPiece) }
+
+// topK finds the first k of n elements of lines along an axis, in order, and their places.
+type topK struct {
+	x, y, index view
+	n, inner, k int
+	smallest    bool
+}
+
+// sort sorts places of a line.
+func (t *topK) sort(line int, order []int) {
+	base := lineAt(line, t.n, t.inner)
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case t.x.before(base+a*t.inner, base+b*t.inner, t.smallest):
+			return -1
+		case t.x.before(base+b*t.inner, base+a*t.inner, t.smallest):
+			return 1
+		}
+		return a - b
+	})
+}
+
+// store stores the first k elements of sorted places.
+func (t *topK) store(line int, order []int) {
+	from, to := lineAt(line, t.n, t.inner), lineAt(line, t.k, t.inner)
+	for i, at := range order[:t.k] {
+		t.y.assign(to+i*t.inner, t.x, from+at*t.inner)
+		t.index.setInt(to+i*t.inner, int64(at))
+	}
+}
+
 // bindTopK sorts pieces of a line, then the first k elements of each piece.
 func bindTopK(c *call) (func(), error) {
-	x, y, index := c.in[0], c.out[0], c.out[1]
-	outer, n, inner := around(x.dims(), c.Axis())
-	k, pieces := y.dims()[c.Axis()], 1
-	if k <= sortPiece/4 {
-		pieces = max(1, (n+sortPiece-1)/sortPiece)
-	}
-	smallest := c.Flag("smallest")
-	sorted := func(order []int, base int) {
-		slices.SortFunc(order, func(a, b int) int {
-			switch {
-			case x.before(base+a*inner, base+b*inner, smallest):
-				return -1
-			case x.before(base+b*inner, base+a*inner, smallest):
-				return 1
-			}
-			return a - b
-		})
-	}
-	store := func(line, base int, order []int) {
-		for i := range k {
-			to := (line/inner*k+i)*inner + line%inner
-			y.assign(to, x, base+order[i]*inner)
-			index.setInt(to, int64(order[i]))
-		}
+	t := &topK{x: c.in[0], y: c.out[0], index: c.out[1], smallest: c.Flag("smallest")}
+	outer, n, inner := around(t.x.dims(), c.Axis())
+	t.n, t.inner, t.k = n, inner, t.y.dims()[c.Axis()]
+	k, pieces := t.k, piecesOf(n)
+	if k > sortPiece/4 {
+		pieces = 1
 	}
 	orders := perWorker(c.mem, func() []int { return make([]int, max((n+pieces-1)/pieces, pieces*k)) })
-	first := make([][]int, outer*inner*pieces) // of each piece
-	best := slice[int](c.mem.bytes(int64(8 * len(first) * k)))
-	sort := c.parallel(len(first), 8*max(n/pieces, 1), func(w, i int) {
-		line, piece := i/pieces, i%pieces
-		base, order := line/inner*n*inner+line%inner, orders[w][:0]
-		for at := piece * n / pieces; at < (piece+1)*n/pieces; at++ {
+	piece := func(w, line, p int) []int {
+		order := orders[w][:0]
+		for at := p * n / pieces; at < (p+1)*n/pieces; at++ {
 			order = append(order, at)
 		}
-		if sorted(order, base); pieces == 1 {
-			store(line, base, order)
-			return
-		}
-		first[i] = best[i*k : i*k+copy(best[i*k:(i+1)*k], order)]
-	})
-	if pieces == 1 {
-		return sort, nil
+		t.sort(line, order)
+		return order
 	}
+	if pieces == 1 {
+		return c.parallel(outer*inner, 8*max(n, 1), func(w, line int) { t.store(line, piece(w, line, 0)) }), nil
+	}
+	first := make([][]int, outer*inner*pieces) // of each piece
+	best := slice[int](c.mem.bytes(int64(8 * len(first) * k)))
+	sort := c.parallel(len(first), 8*(n/pieces), func(w, i int) {
+		first[i] = best[i*k : i*k+copy(best[i*k:(i+1)*k], piece(w, i/pieces, i%pieces))]
+	})
 	merge := c.parallel(outer*inner, 8*pieces*k, func(w, line int) {
-		base, order := line/inner*n*inner+line%inner, orders[w][:0]
+		order := orders[w][:0]
 		for _, list := range first[line*pieces : (line+1)*pieces] {
 			order = append(order, list...)
 		}
-		sorted(order, base)
-		store(line, base, order)
+		t.sort(line, order)
+		t.store(line, order)
 	})
 	return func() {
 		sort()

@@ -329,11 +329,11 @@ func bindArg(better func(x, best float32) bool) binder {
 			v, b := x.float(i), x.float(best)
 			return b == b && (v != v || better(v, b))
 		}
-		pieces := max(1, (n+sortPiece-1)/sortPiece)
+		pieces := piecesOf(n)
 		found := make([]int, outer*inner*pieces)
 		search := c.parallel(len(found), max(n/pieces, 1), func(_, k int) {
 			line, piece := k/pieces, k%pieces
-			base := line/inner*n*inner + line%inner
+			base := lineAt(line, n, inner)
 			at := piece * n / pieces
 			for i := at + 1; i < (piece+1)*n/pieces; i++ {
 				if precedes(base+i*inner, base+at*inner) {
@@ -350,7 +350,7 @@ func bindArg(better func(x, best float32) bool) binder {
 		return func() {
 			search()
 			for line := range outer * inner {
-				base, list := line/inner*n*inner+line%inner, found[line*pieces:(line+1)*pieces]
+				base, list := lineAt(line, n, inner), found[line*pieces:(line+1)*pieces]
 				at := list[0]
 				for _, i := range list[1:] {
 					if precedes(base+i*inner, base+at*inner) {
@@ -373,7 +373,7 @@ func bindCumsum(c *call) (func(), error) {
 	outer, n, inner := c.axis(x)
 	exclusive, reverse := c.Flag("exclusive"), c.Flag("reverse")
 	return c.parallel(outer*inner, max(n, 1), func(_, k int) {
-		base := k/inner*n*inner + k%inner
+		base := lineAt(k, n, inner)
 		var sum float64
 		var whole int64
 		for i := range n {
@@ -407,7 +407,7 @@ func bindCumulative(better func(x, best float64) bool) binder {
 		outer, n, inner := c.axis(x)
 		size := int(x.t.DType.Size())
 		return c.parallel(outer*inner, max(n, 1), func(_, k int) {
-			base := k/inner*n*inner + k%inner
+			base := lineAt(k, n, inner)
 			best := 0
 			for i := range n {
 				if x.atLeastAsGood(base+i*inner, base+best*inner, better) {

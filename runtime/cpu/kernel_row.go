@@ -38,6 +38,9 @@ func around(d []int, a int) (outer, n, inner int) {
 	return outer, n, inner
 }
 
+// lineAt is where a line along an axis of n elements begins, before inner others.
+func lineAt(line, n, inner int) int { return line/inner*n*inner + line%inner }
+
 // alongAxis runs a row kernel along the axis attribute. If that is not the last axis, operands are
 // transposed to rows of f32 and the result is transposed back.
 func alongAxis(f func(m *kern.Machine, out, a, b kern.Buf, rows, cols int)) binder {

@@ -288,7 +288,10 @@ func (m *Machine) ChannelNorm(n *ChannelNorm) {
 		t.rows(applyWork, (*lastTask).apply)
 		return
 	}
-	m.channels(n, channelSteps{(*channelTask).moments, (*channelTask).momentsOfRows, (*channelStats).statistics, (*channelTask).apply, (*channelTask).applyScalars, momentsWork, applyWork})
+	m.channels(n, channelSteps{
+		sum: (*channelTask).moments, rows: (*channelTask).momentsOfRows, join: (*channelStats).statistics, work: momentsWork,
+		apply: (*channelTask).apply, scalars: (*channelTask).applyScalars, applyWork: applyWork,
+	})
 }
 
 // ChannelNormGiven computes Y from the given Mean and Var, and Rstd.
@@ -299,7 +302,9 @@ func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
 		t.rows(applyWork, (*lastTask).apply)
 		return
 	}
-	m.channels(n, channelSteps{nil, nil, (*channelStats).deviations, (*channelTask).apply, (*channelTask).applyScalars, 0, applyWork})
+	m.channels(n, channelSteps{
+		join: (*channelStats).deviations, apply: (*channelTask).apply, scalars: (*channelTask).applyScalars, applyWork: applyWork,
+	})
 }
 
 // ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd. With g = dy*gamma,
@@ -314,7 +319,10 @@ func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
 		t.each(t.joinedWork(), n.Stats(), (*channelStats).joinProducts)
 		t.rows(slopeWork, (*lastTask).gradient)
 	} else {
-		m.channels(n, channelSteps{(*channelTask).sumProducts, (*channelTask).productsOfRows, (*channelStats).joinProducts, (*channelTask).gradient, (*channelTask).gradientScalars, productsWork, slopeWork})
+		m.channels(n, channelSteps{
+			sum: (*channelTask).sumProducts, rows: (*channelTask).productsOfRows, join: (*channelStats).joinProducts, work: productsWork,
+			apply: (*channelTask).gradient, scalars: (*channelTask).gradientScalars, applyWork: slopeWork,
+		})
 	}
 	s.each(joinWork+s.sets, n.Channels, (*channelStats).params)
 }
