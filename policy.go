@@ -35,7 +35,7 @@ type Policy struct {
 	Eager bool
 	// Narrow lets ops of the classes promote and keep store Low although an operand is f32.
 	Narrow bool
-	// Cast casts weights and inputs to Low for every reader, not for products alone.
+	// Cast casts weights and inputs to Low for every reader except the update, not for products alone.
 	Cast bool
 	// NoMasters stores parameters and their gradients in Low.
 	NoMasters bool
@@ -183,7 +183,7 @@ func Manual() Policy { return policyOf(passes.Manual()) }
 // O1 decides per op from its operands, as Apex O1 does. low is F16 or BF16.
 func O1(low DType) Policy { return policyOf(passes.O1(irDType(low))) }
 
-// O2 stores weights and inputs in low for every reader, except for batch norm, and
+// O2 casts weights and inputs to low for every reader, except for batch norm and the update, and
 // keeps f32 masters, as Apex O2 does. low is F16 or BF16.
 func O2(low DType) Policy { return policyOf(passes.O2(irDType(low))) }
 

@@ -304,6 +304,12 @@ func (a *assigner) castVar(v *ir.Value) bool {
 	return a.p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) && a.src[v.ID] == ir.F32 && !a.kept[v.ID]
 }
 
+// readsCast reports whether n, which has no requirement, reads its operand i low because of castVar.
+// The update reads the master weights.
+func (a *assigner) readsCast(n *ir.Node, i int) bool {
+	return a.castVar(n.In[i]) && a.class(n, i) != ir.Fixed && a.sec[n.ID] != ir.Update
+}
+
 // partners maps each value of backward that is the gradient of a stored tensor to that tensor. The
 // gradient may be low only where the tensor is. A transposed or padded parameter counts as the
 // parameter.

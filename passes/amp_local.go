@@ -189,7 +189,7 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	stored, d := ir.F32, ir.F32
 	v := n.Out[0]
-	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.p.Narrow || required&readByLow != 0 && required&readByPromote == 0 && !a.promotedOutside(v)) {
+	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.narrows(n) || required&readByLow != 0 && required&readByPromote == 0 && !a.promotedOutside(v)) {
 		stored = a.low
 	}
 	if d, _ = a.widest(n, seen); n.Def().Elem == nil {
@@ -242,10 +242,17 @@ func (a *assigner) storesWide(n *ir.Node) bool {
 	return slices.ContainsFunc(a.p.Widens, of) && !a.c.Caps.NoStore[n.Op] && n.Def().Out[0].StoresF32
 }
 
-// widest returns the widest dtype of n's float operands, and the operand that has it. Constants of
-// one element count only if there are no other operands.
+// narrows reports whether n may store 16 bits of f32 operands (Policy.Narrow). In the update it may
+// not, unless weights have 16 bits: nothing would see what overflows there.
+func (a *assigner) narrows(n *ir.Node) bool {
+	return a.p.Narrow && (a.sec[n.ID] != ir.Update || a.p.NoMasters)
+}
+
+// widest returns the widest dtype of n's float operands, under Narrow the narrowest, and the operand
+// that has it. Constants of one element count only if there are no other operands.
 func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 	d, from := ir.Invalid, (*ir.Value)(nil)
+	narrow := a.narrows(n)
 	for i, v := range n.In {
 		if v == nil || !a.assignable(v) || a.weak[v.ID] || n.OperandClass(i) == ir.Fixed && !a.p.widens(n, i) {
 			continue
@@ -255,9 +262,9 @@ func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 			x = a.want[v.ID] // n reads the stored value
 		}
 		switch {
-		case d == ir.Invalid || a.p.Narrow && x.Low() && !d.Low():
+		case d == ir.Invalid || narrow && x.Low() && !d.Low():
 			d, from = x, v
-		case x != d && !(a.p.Narrow && d.Low()):
+		case x != d && !(narrow && d.Low()):
 			if m := ir.Promote(d, x); m != d {
 				d, from = m, v
 			}

@@ -197,7 +197,7 @@ func (r *materializer) readAs(n *ir.Node, i int) ir.DType {
 		return ir.Invalid
 	case d != ir.Invalid:
 		return d
-	case r.castVar(n.In[i]) && r.class(n, i) != ir.Fixed:
+	case r.readsCast(n, i):
 		return r.low
 	case r.c.Caps.Loads(n, i) || !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n):
 		return ir.Invalid
@@ -207,10 +207,11 @@ func (r *materializer) readAs(n *ir.Node, i int) ir.DType {
 	return r.want[n.Out[0].ID] // a free row whose kernel reads only the dtype of its result
 }
 
-// returnsWide reports whether the caller gets v in f32. If that is a register of v's cluster, those
-// who require f32 read it as well.
+// returnsWide reports whether the caller gets v in f32, under a plan. If that is a register of v's
+// cluster, those who require f32 read it as well. Without a plan all read the 16-bit form, so that no
+// bit depends on what the caller gets.
 func (r *materializer) returnsWide(v *ir.Value) bool {
-	return r.out[v.ID] && r.src[v.ID] == ir.F32 && r.p.Outputs == ir.Invalid
+	return r.planned && r.out[v.ID] && r.src[v.ID] == ir.F32 && r.p.Outputs == ir.Invalid
 }
 
 // tensorOf is the value that v is after casts written by hand are removed.

@@ -374,7 +374,7 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 		return plan.AsStored
 	case d != ir.Invalid:
 		return m.fixedAs(d)
-	case m.castVar(v) && m.class(n, i) != ir.Fixed:
+	case m.readsCast(n, i):
 		return m.fixedAs(m.low)
 	case m.c.Caps.Loads(n, i):
 		return plan.AsStored

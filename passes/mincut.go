@@ -464,6 +464,9 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	if p := moved(of.Out[0]); p != nil && m.v[p.ID] == plan.F32 && !m.p.Narrow {
 		return nil // the gradient of a master weight is f32, whichever copy of the weight forward reads
 	}
+	if m.p.Narrow && m.carries(n) && m.wanted(n.Out[0]) {
+		return nil // nor is the gradient of a gathered weight rounded for the update
+	}
 	if !m.castsFirst(n) && !m.movesLow(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
 	}

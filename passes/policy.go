@@ -35,7 +35,7 @@ type Policy struct {
 	Eager bool
 	// Narrow lets promoting and kept ops store low even if an operand is f32.
 	Narrow bool
-	// Cast casts weights and inputs to low for every reader, not only for products.
+	// Cast casts weights and inputs to low for every reader except the update, not only for products.
 	Cast bool
 	// NoMasters stores parameters and their gradients low.
 	NoMasters bool

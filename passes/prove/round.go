@@ -182,6 +182,8 @@ func (r *rounding) variable(v *ir.Value) {
 	case of.extra == 0:
 	case !r.formats(v.String(), ir.Pos{}, of.extra):
 	case of.rounded&^readLow == 0:
+	case of.updates && !r.rules.NoMasters && !r.rules.Eager:
+		r.blame(v.String(), "is read in %s in the update", of.extra)
 	case (r.castAll(t) || r.rules.Low.Low() && (r.rules.NarrowAll || r.rules.Narrow && t.Kind == ir.Param)) && of.rounded&(readFixed|readReturn) == 0:
 	case r.rules.NoMasters && t.Kind == ir.Param && !r.keptVar(t):
 	case r.rules.Eager && r.seeds(t) && of.rounded&(readFixed|readReturn) == 0: // the gradient of a 16-bit loss has 16 bits

@@ -30,6 +30,7 @@ type value struct {
 	wide    reads
 	stored  bool // a node that cannot be in the same step reads the f32 form; the caller's rounds nothing for others
 	low     bool // a promoting reader counts it as 16 bits wide
+	updates bool // a row of the update reads a 16-bit form
 	asked   bool // a reader reads it in the policy's 16 bits in T as well
 }
 
@@ -257,6 +258,7 @@ func (r *rounding) trace(v *ir.Value, x reading) {
 	if x.kind&(readLow|behindLow) != 0 && (x.since|r.inF[v.ID])&roundedTo(r.rules.Low) != 0 {
 		r.products[r.m.f.refs[v.ID].class] = true
 	}
+	of.updates = of.updates || extra != 0 && x.kind != readLow && x.by != nil && r.sec[x.by.ID] == ir.Update
 	of.asked = of.asked || x.t&roundedTo(r.rules.Low) != 0
 	switch {
 	case extra == 0:
