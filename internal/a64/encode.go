@@ -72,12 +72,9 @@ func (c *Code) Move(r, from Reg) { c.word(0xaa0003e0 | uint32(from)<<16 | uint32
 // Advance adds n, from 0 to 4095, to r.
 func (c *Code) Advance(r Reg, n int) { c.immediate(0x91000000, r, n) }
 
-// AddTimes adds by, times two to a power, to r; SubTimes subtracts it.
-func (c *Code) AddTimes(r, by Reg, power int) { c.shifted(0x8b000000, r, by, power) }
-func (c *Code) SubTimes(r, by Reg, power int) { c.shifted(0xcb000000, r, by, power) }
-
-func (c *Code) shifted(word uint32, r, by Reg, power int) {
-	c.word(word | uint32(by)<<16 | uint32(power)<<10 | uint32(r)<<5 | uint32(r))
+// AddTimes adds by, times two to a power, to r.
+func (c *Code) AddTimes(r, by Reg, power int) {
+	c.word(0x8b000000 | uint32(by)<<16 | uint32(power)<<10 | uint32(r)<<5 | uint32(r))
 }
 
 // Add adds n, from 0 to 4095, to r and sets the flags of the sum.

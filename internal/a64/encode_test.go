@@ -157,8 +157,8 @@ func TestAssembler(t *testing.T) {
 	for _, r := range [][2]Reg{{0, 1}, {26, 0}, {5, 19}} {
 		c.Move(r[0], r[1])
 		c.AddTimes(r[0], r[1], 0)
-		c.SubTimes(r[0], r[1], 2)
-		lines = append(lines, fmt.Sprintf("MOVD R%d, R%d", r[1], r[0]), fmt.Sprintf("ADD R%d, R%d", r[1], r[0]), fmt.Sprintf("SUB R%d<<2, R%d", r[1], r[0]))
+		c.AddTimes(r[0], r[1], 2)
+		lines = append(lines, fmt.Sprintf("MOVD R%d, R%d", r[1], r[0]), fmt.Sprintf("ADD R%d, R%d", r[1], r[0]), fmt.Sprintf("ADD R%d<<2, R%d", r[1], r[0]))
 	}
 	back, skip := c.Here(), c.Skip()
 	lines = append(lines, "back:", "BLT end")

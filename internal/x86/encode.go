@@ -180,9 +180,8 @@ func (c *Code) Pointer(r Reg, m Mem) {
 // Move sets r to the value of from.
 func (c *Code) Move(r, from Reg) { c.registers(0x89, r, from) }
 
-// AddReg adds by to r, SubReg subtracts it.
+// AddReg adds by to r.
 func (c *Code) AddReg(r, by Reg) { c.registers(0x01, r, by) }
-func (c *Code) SubReg(r, by Reg) { c.registers(0x29, r, by) }
 
 // registers appends an instruction on two registers, the first of which it changes.
 func (c *Code) registers(code byte, r, by Reg) {

@@ -11,7 +11,6 @@ type channelTask struct {
 	do      func(t *channelTask, w *worker, task int)
 	region  Parts
 	chunk   int    // statistics whose elements stay in the cache
-	most    int    // rows that are summed at a time
 	vectors bool   // planes are whole vectors
 	whole   *Fused // the last operations of apply or gradient as one kernel; nil if there is none
 	terms   *Fused // the first operations of gradient as one kernel; nil if there is none
@@ -42,8 +41,7 @@ func (m *Machine) channels(n *ChannelNorm, steps channelSteps) {
 	}
 	gradient := steps.work == productsWork
 	t.choose(gradient)
-	size := n.Space * n.summedSize(gradient)
-	t.steps, t.chunk, t.most = steps, t.chunkOf(size), t.rowsInFirst(size)
+	t.steps, t.chunk = steps, t.chunkOf(n.Space*n.summedSize(gradient))
 	t.divide()
 }
 
@@ -292,17 +290,7 @@ func (t *channelTask) sumProducts(w *worker, u channelUnit) {
 // gradientScalars are the mean of a channel, what DX has of the deviation and on its own, and of DY.
 func (t *channelTask) gradientScalars(stat, c int) rowScalars {
 	n := &t.n
-	s := rowScalars{n.Mean[stat], t.slopes[0][stat], t.slopes[1][stat]}
-	s[n.slopeScalar()] = n.Rstd[stat] * orElse(n.Gamma, c, 1)
-	return s
-}
-
-// slopeScalar is which of gradientScalars is the factor of DY: kernels take it behind two zeros if there is a Sign.
-func (n *ChannelNorm) slopeScalar() int {
-	if n.Sign.absent() {
-		return 3
-	}
-	return 5
+	return rowScalars{n.Mean[stat], t.slopes[0][stat], t.slopes[1][stat], n.Rstd[stat] * orElse(n.Gamma, c, 1)}
 }
 
 // gradient computes DX of a piece of a channel that begins at at.
@@ -311,6 +299,6 @@ func (t *channelTask) gradient(w *worker, at int, b piece, s *rowScalars) {
 	x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
 	dev := w.row[2].get(len(x))
 	p.Axpb(dev, x, 1, -s[0])
-	p.normGrad(len(x), &dx[0], &dy[0], &dev[0], s[n.slopeScalar()], s[1], s[2])
+	p.normGrad(len(x), &dx[0], &dy[0], &dev[0], s[3], s[1], s[2])
 	t.save(n.DX, at, b, dx)
 }

@@ -179,14 +179,6 @@ func (w *formulaWriter) number() Operand {
 	return Operand{Loaded, w.numbers - 1}
 }
 
-// zero is a number that is zero, or a constant.
-func (w *formulaWriter) zero() Operand {
-	if w.f.Rows {
-		return w.number()
-	}
-	return ConstantOf(0)
-}
-
 func (w *formulaWriter) op(primitive fmt.Stringer, args ...Operand) Operand {
 	w.f.Code = append(w.f.Code, FormulaOp{primitive.String(), args})
 	return Operand{Computed, len(w.f.Code) - 1}
@@ -199,7 +191,7 @@ func (w *formulaWriter) store(t Type, x Operand) {
 func (w *formulaWriter) sum(x ...FormulaSum) { w.f.Sums = append(w.f.Sums, x...) }
 
 // formula is what f computes. The numbers of a channel are its mean, then factors and shifts, as its user gives them. If they are
-// scalars of a row, zeros are, too; if they are vectors, these are the first operands.
+// vectors, these are the first operands.
 func (f normFormula) formula() *Formula {
 	w := &formulaWriter{f: &Formula{Rows: !f.last}}
 	if f.deep > 0 {
@@ -287,8 +279,8 @@ func (f normFormula) chains(w *formulaWriter) {
 
 // positive is x where sign is above zero, else zero.
 func (w *formulaWriter) positive(sign, x Operand) Operand {
-	above := w.op(Lt, w.zero(), sign)
-	return w.op(Select, above, x, w.zero())
+	above := w.op(Lt, ConstantOf(0), sign)
+	return w.op(Select, above, x, ConstantOf(0))
 }
 
 // byKernel runs the kernel over a piece of the channel at offset at, and returns what is left: the last elements of many rows, which
@@ -319,7 +311,7 @@ func (t *channelTask) termsOf(w *worker, at int, b piece, mean float32) (dy, pro
 			bufs = append(bufs, n.Sign.From(from))
 		}
 		bufs = append(bufs, Floats(dy[to:]), Floats(product[to:]))
-		t.terms.Run(&w.call, bufs, w.scalars[:3], 0, b.cols, false)
+		t.terms.Run(&w.call, bufs, w.scalars[:1], 0, b.cols, false)
 	}
 	return dy, product
 }

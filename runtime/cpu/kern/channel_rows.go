@@ -5,11 +5,10 @@ package kern
 // them and the hardware does not prefetch them.
 
 const (
-	leastRows  = 16       // that are summed at a time
-	mostRows   = 32       // likewise
-	firstSize  = 24 << 10 // bytes of them and their chains that stay in a first-level cache
-	chunkSize  = 1 << 18  // bytes of the operands of a chunk, see Caches
-	mostScalar = 256      // most rows of apply that scalars are written for
+	mostRows   = 128     // that are summed at a time: their chains stay in a second-level cache
+	onceRows   = 32      // likewise, of one plane each: chains stay in the first
+	chunkSize  = 1 << 18 // bytes of the operands of a chunk, see Caches
+	mostScalar = 256     // most rows of apply that scalars are written for
 )
 
 // byRows reports whether kernels sum planes as rows.
@@ -40,16 +39,10 @@ func (t *channelTask) rowsFrom(u channelUnit) int {
 	default:
 		n = t.parts - 1 - part
 	}
-	return min(n, t.most)
-}
-
-// rowsInFirst is how many rows are summed at a time: their chains, and planes of so many bytes of several images in turn, stay in the
-// first-level cache.
-func (t *channelTask) rowsInFirst(size int) int {
-	if len(t.pieces) == 0 || t.pieces[0].rows == 1 {
-		return mostRows
+	if t.pieces[0].rows == 1 {
+		return min(n, onceRows)
 	}
-	return min(mostRows, max(leastRows, firstSize/(2*4*lanes+size)))
+	return min(n, mostRows)
 }
 
 // addRows adds up n rows from unit u on, each in chains of its own.
@@ -57,12 +50,8 @@ func (t *channelTask) addRows(w *worker, u channelUnit, n int) (chains []float32
 	f := t.rowSums
 	chains = w.row[5].get(2 * lanes * mostRows)[:f.sums*lanes*n]
 	clear(chains)
-	b, from := t.pieces[u.k], 0
-	at := t.in(b, t.start(u.set, u.c))
-	for range b.rows {
-		f.SumRows(&w.call, t.bufs, t.scalarsOf(w), chains, from, at, n, b.cols)
-		from, at = (from+b.cols)%lanes, at+t.n.Channels*t.n.Space
-	}
+	b := t.pieces[u.k]
+	f.SumRows(&w.call, t.bufs, t.scalarsOf(w), chains, 0, t.in(b, t.start(u.set, u.c)), n, b.cols, b.rows, t.n.Channels*t.n.Space)
 	return chains
 }
 
@@ -117,8 +106,7 @@ func (t *channelTask) touchHeads(x *Buf, n, at, row int) {
 func (t *channelTask) productsOfRows(w *worker, u channelUnit, n int) {
 	scalars, part := t.scalarsOf(w), u.k%t.parts
 	for r := range n {
-		s := scalars[RowScalars*r:][:3]
-		s[0], s[1], s[2] = t.n.Mean[t.stat(u.set, u.c+(part+r)/t.parts)], 0, 0
+		scalars[RowScalars*r] = t.n.Mean[t.stat(u.set, u.c+(part+r)/t.parts)]
 	}
 	folded := w.row[3].get(2 * mostRows)
 	t.m.foldChains(2*n, &folded[0], &t.addRows(w, u, n)[0])

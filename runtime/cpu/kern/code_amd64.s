@@ -1,8 +1,8 @@
 #include "textflag.h"
 
-// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float32, gap, next int)
+// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *rowSums)
 // calls code that leaves SP, BP and R14 alone, and that no signal finds in need of a Go frame.
-TEXT ·callComposed(SB), NOSPLIT, $0-80
+TEXT ·callComposed(SB), NOSPLIT, $0-64
 	MOVQ entry+0(FP), AX
 	MOVQ n+8(FP), CX
 	MOVQ args+16(FP), DX
@@ -11,7 +11,5 @@ TEXT ·callComposed(SB), NOSPLIT, $0-80
 	MOVQ spill+40(FP), DI
 	MOVQ rows+48(FP), R13
 	MOVQ sums+56(FP), R15
-	MOVQ gap+64(FP), R12
-	MOVQ next+72(FP), R11
 	CALL AX
 	RET

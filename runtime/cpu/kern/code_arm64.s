@@ -1,9 +1,9 @@
 #include "textflag.h"
 
-// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float32, gap, next int)
+// func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *rowSums)
 // calls code that leaves SP, R18, R28 and R29 alone, and that no signal finds in need of a Go frame. The barrier
 // discards what this processor fetched before another one wrote the code.
-TEXT ·callComposed(SB), NOSPLIT, $0-80
+TEXT ·callComposed(SB), NOSPLIT, $0-64
 	MOVD entry+0(FP), R16
 	MOVD n+8(FP), R0
 	MOVD args+16(FP), R1
@@ -12,8 +12,6 @@ TEXT ·callComposed(SB), NOSPLIT, $0-80
 	MOVD spill+40(FP), R4
 	MOVD rows+48(FP), R20
 	MOVD sums+56(FP), R21
-	MOVD gap+64(FP), R22
-	MOVD next+72(FP), R23
 	ISB  $15
 	CALL (R16)
 	RET

@@ -333,9 +333,6 @@ func (c *composer) merged(seq []lane, vectors int) []lane {
 				}
 			}
 			if o.at <= len(c.f.Loads) {
-				if o.sum > 0 {
-					o.sum = 1 + chainVectors*(o.sum-1) + v
-				}
 				place[v][i] = add(o)
 				continue
 			}

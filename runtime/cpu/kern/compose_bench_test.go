@@ -70,7 +70,7 @@ func benchmarkComposed(b *testing.B, p *Path, f *Formula) {
 		run = func(c *Call) { k.Rows(c, bufs, scalars, 0, n/row, row) }
 		if k.sums > 0 {
 			chains := make([]float32, lanes*k.sums*n/row)
-			run = func(c *Call) { k.SumRows(c, bufs, scalars, chains, 0, 0, n/row, row) }
+			run = func(c *Call) { k.SumRows(c, bufs, scalars, chains, 0, 0, n/row, row, 1, 0) }
 		}
 	}
 	best := time.Duration(math.MaxInt64)

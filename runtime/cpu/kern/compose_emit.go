@@ -44,13 +44,10 @@ func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, 
 		}
 	}
 	all[0].start(out)
-	if c.f.Rows {
-		ok = c.rows(all[0], func() bool {
-			if len(c.f.Sums) > 0 {
-				return c.chains(all[0], out)
-			}
-			return c.elements(all, out)
-		}, out)
+	if len(c.f.Sums) > 0 {
+		ok = c.chains(all[0], out)
+	} else if c.f.Rows {
+		ok = c.rows(all[0], func() bool { return c.elements(all, out) }, out)
 	} else {
 		ok = c.elements(all, out)
 	}
@@ -66,7 +63,7 @@ func (c *composer) assemble(seq []lane, l *loop, out *machineCode) (spills int, 
 func (c *composer) sizes() []int {
 	switch {
 	case len(c.f.Sums) > 0:
-		return []int{chainVectors}
+		return []int{4, 2, 1}
 	case c.generators > 0:
 		return []int{8, 6, 4, 2}
 	case c.f.Rows && c.joins():
@@ -149,6 +146,7 @@ type vectors struct {
 	seq       []lane
 	held      map[int]register
 	off       int     // elements before the first vector
+	resident  int     // vectors of the chains of a sum that are in registers; others are in memory
 	streaming bool    // results are written by streaming stores
 	last      []int   // by value: the last instruction that reads it
 	next      [][]int // by value: the instructions that read it, in order

@@ -7,6 +7,7 @@ type (
 	opcode      = x86.Op
 	register    = x86.Reg
 	instruction = x86.Inst
+	memory      = x86.Mem
 	machineCode = x86.Code
 )
 

@@ -7,6 +7,7 @@ type (
 	opcode      = a64.Op
 	register    = a64.Reg
 	instruction = a64.Inst
+	memory      = a64.Mem
 	machineCode = a64.Code
 	machineSet  struct{}
 )

@@ -24,7 +24,7 @@ type composed struct {
 }
 
 //go:noescape
-func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *float32, gap, next int)
+func callComposed(entry uintptr, n int, args **byte, u *float32, consts uintptr, spill *float32, rows int, sums *rowSums)
 
 // run computes n elements, whole vectors, from the addresses of c on.
 func (k *composed) run(n int, c *Call, types []Type, u *float32) {
@@ -67,21 +67,44 @@ func (k *composed) byRow(rows, n int, c *Call, types []Type, u *float32) {
 	}
 }
 
-// sumRows adds rows of n elements, a row every step elements from the addresses of c on, to chains, ofRow of them a row: whole runs of
-// 64 elements, or fewer from the first of sums on.
-func (k *composed) sumRows(rows, n, step int, c *Call, types []Type, u *float32, sums []float32, ofRow int) {
-	entry, next := k.entry, 4*ofRow
+// The most runs of a row that are added up at a time, and elements of them, unless one has more: the hardware prefetches as many places
+// of each operand, and loading and storing chains takes no more time than that.
+const (
+	togetherRuns     = 4
+	togetherElements = 512
+)
+
+// sumRows adds rows to chains, ofRow of them a row. A row begins every step elements from the addresses of c on, and has runs of n
+// elements, one every apart elements: n is a multiple of 64, or all are fewer than 64 and are added from the first of chains on.
+func (k *composed) sumRows(rows, n, runs, step, apart int, c *Call, types []Type, u *float32, chains []float32, ofRow int) {
+	entry, next, most := k.entry, 4*ofRow, max(1, min(togetherRuns, min(k.most, togetherElements)/n))
 	if n < lanes {
-		entry, next = k.single, next-4*n
+		entry, next, most = k.single, next-4*n*runs, runs
 	}
 	for {
-		now := min(rows, max(1, k.most/n))
-		k.callRows(entry, n, c, u, now, &sums[0], step-n, next)
+		first, now := c.args, min(runs, most)
+		c.sums = rowSums{runs: now, skip: apart - n, back: step - now*apart, next: next}
+		k.sumRuns(entry, rows, n, step, c, types, u, chains, ofRow)
+		if runs -= now; runs == 0 {
+			return
+		}
+		c.args = first
+		c.advance(types, now*apart)
+	}
+}
+
+// sumRuns adds the runs of rows that c says, as many rows in a call as end in time.
+func (k *composed) sumRuns(entry, rows, n, step int, c *Call, types []Type, u *float32, chains []float32, ofRow int) {
+	for {
+		now := min(rows, max(1, k.most/(n*c.sums.runs)))
+		c.sums.chains = &chains[0]
+		k.callRows(entry, n, c, u, now, &c.sums)
 		if rows -= now; rows == 0 {
+			c.sums.chains = nil
 			return
 		}
 		c.advance(types, now*step)
-		u, sums = after(u, RowScalars*now), sums[ofRow*now:]
+		u, chains = after(u, RowScalars*now), chains[ofRow*now:]
 	}
 }
 
@@ -112,13 +135,13 @@ func (k *composed) stream(rounds int, c *Call, types []Type, u *float32) {
 
 // call runs the code at entry.
 func (k *composed) call(entry, n int, c *Call, u *float32, rows int) {
-	k.callRows(entry, n, c, u, rows, nil, 0, 0)
+	k.callRows(entry, n, c, u, rows, nil)
 }
 
-// callRows runs it for rows that are so many elements apart, and their sums so many bytes.
-func (k *composed) callRows(entry, n int, c *Call, u *float32, rows int, sums *float32, gap, next int) {
+// callRows runs it for rows.
+func (k *composed) callRows(entry, n int, c *Call, u *float32, rows int, sums *rowSums) {
 	consts := uintptr(unsafe.Pointer(unsafe.SliceData(k.code.mem)))
-	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, k.room(c), rows, sums, gap, next)
+	callComposed(consts+uintptr(entry), n, &c.args[0], u, consts, k.room(c), rows, sums)
 	runtime.KeepAlive(k)
 }
 

@@ -11,7 +11,7 @@ func (*composed) run(int, *Call, []Type, *float32) {}
 
 func (*composed) byRow(int, int, *Call, []Type, *float32) {}
 
-func (*composed) sumRows(int, int, int, *Call, []Type, *float32, []float32, int) {}
+func (*composed) sumRows(int, int, int, int, int, *Call, []Type, *float32, []float32, int) {}
 
 func (*composed) repeat(*byte, int, int, int) {}
 

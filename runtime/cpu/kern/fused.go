@@ -31,9 +31,19 @@ type Call struct {
 	rest [maxOperands][64]float32 // the last, partial vector of each
 
 	spill floats                // the states of generators, and what a composed kernel has no registers for
+	sums  rowSums               // of a call
 	state *float32              // the spill memory in which draws are known
 	draws [MostRandom]drawnFrom // of the Random operands
 	rare  rare                  // what passes that complete a composed kernel need
+}
+
+// rowSums is what kernels of sums get of their rows.
+type rowSums struct {
+	chains *float32
+	runs   int // of a row
+	skip   int // elements from the end of a run to the next
+	back   int // elements from behind the last run, and a skip, to the next row
+	next   int // bytes from the chains of a row to those of the next
 }
 
 // StreamBlock is the number of elements that a kernel with streaming stores takes at a time. Tasks may have parts of one, whole
@@ -118,17 +128,32 @@ func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, at, rows, n int) {
 	f.composed.byRow(rows, n, c, f.types, unsafe.SliceData(scalars))
 }
 
-// SumRows adds consecutive rows of n elements, whole vectors, from element at on to chains: for each row and each sum of the formula,
-// in the formula's order, 64 of them, of which the first element is added to chain from, the next to the one behind, and so on in
-// turn. Each row has its own RowScalars scalars.
-func (f *Fused) SumRows(c *Call, bufs []Buf, scalars, chains []float32, from, at, rows, n int) {
+// SumRows adds rows to chains: for each row and each sum of the formula, in the formula's order, 64 of them. A row consists of runs, one
+// every apart elements, of n elements, whole vectors. The first runs of the rows are contiguous from element at on. The first
+// element is added to chain from, the next to the one behind, and so on in turn. Each row has its own RowScalars scalars.
+func (f *Fused) SumRows(c *Call, bufs []Buf, scalars, chains []float32, from, at, rows, n, runs, apart int) {
+	for runs > 0 {
+		together := 1
+		switch {
+		case from == 0 && n%lanes == 0:
+			together = runs
+		case from == 0 && lanes%n == 0:
+			together = min(runs, lanes/n)
+		}
+		f.sumRuns(c, bufs, scalars, chains, from, at, rows, n, together, apart)
+		from, at, runs = (from+n*together)%lanes, at+together*apart, runs-together
+	}
+}
+
+// sumRuns adds rows of runs, of which there are several only if all end with the last chain, or one is less than 64 elements.
+func (f *Fused) sumRuns(c *Call, bufs []Buf, scalars, chains []float32, from, at, rows, n, runs, apart int) {
 	for step := n; n > 0; {
 		some := min(n, lanes-from)
 		if from == 0 && n > lanes {
 			some = n &^ (lanes - 1)
 		}
 		c.from(bufs[:f.loads], at)
-		f.composed.sumRows(rows, some, step, c, f.types, unsafe.SliceData(scalars), chains[from:], lanes*f.sums)
+		f.composed.sumRows(rows, some, runs, step, apart, c, f.types, unsafe.SliceData(scalars), chains[from:], lanes*f.sums)
 		from, at, n = (from+some)%lanes, at+some, n-some
 	}
 }

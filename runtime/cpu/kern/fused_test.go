@@ -122,33 +122,38 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
 	const rows = 3
 	for _, vectors := range []int{1, 5, 64/f.lanes + 3, 2 * 64 / f.lanes, 64} {
-		n, from := vectors*f.lanes, d.IntN(64/f.lanes)*f.lanes
+		n, from, runs := vectors*f.lanes, d.IntN(64/f.lanes)*f.lanes, 1
+		if f.sums > 0 {
+			if runs = 1 + d.IntN(9); d.IntN(2) == 0 {
+				from = 0
+			}
+		}
+		apart := (rows + d.IntN(3)) * n
 		var bufs, want []Buf
 		for _, typ := range f.types {
-			b := d.buf(typ, rows*n)
+			b := d.buf(typ, runs*apart)
 			bufs, want = append(bufs, b), append(want, Buf{typ, slices.Clone(b.Data)})
 		}
 		scalars := d.buf(F32, rows*RowScalars).f32()
 		chains := d.buf(F32, rows*lanes*f.sums).f32()
 		begun := slices.Clone(chains)
 		if f.sums > 0 {
-			f.SumRows(&Call{}, bufs, scalars, chains, from, 0, rows, n)
+			f.SumRows(&Call{}, bufs, scalars, chains, from, 0, rows, n, runs, apart)
 		} else {
 			f.Rows(&Call{}, bufs, scalars, 0, rows, n)
 		}
-		for r := range rows {
+		for i := range rows * runs {
+			r, run := i%rows, i/rows
 			var row []Buf
 			for _, b := range want {
-				row = append(row, Buf{b.Type, b.From(r * n).Data[:n*b.Type.Size()]})
+				row = append(row, Buf{b.Type, b.From(run*apart + r*n).Data[:n*b.Type.Size()]})
 			}
 			for i, x := range stepwise(p, text, row, scalars[r*RowScalars:], n) {
-				at := (r*f.sums + i) * lanes
-				got, want := chains[at:][:lanes], begun[at:][:lanes]
-				x.addTo(want, from)
-				if !slices.EqualFunc(got, want, same) {
-					t.Errorf("%s: the chains of sum %d of row %d of %d are %g, want %g\n%s", p.Name(), i, r, n, got, want, text)
-				}
+				x.addTo(begun[(r*f.sums+i)*lanes:][:lanes], from+run*n)
 			}
+		}
+		if !slices.EqualFunc(chains, begun, same) {
+			t.Errorf("%s: the chains of %d rows of %d runs of %d elements are %g, want %g\n%s", p.Name(), rows, runs, n, chains, begun, text)
 		}
 		for i := f.loads; i < len(f.types); i++ {
 			for e := range rows * n {
