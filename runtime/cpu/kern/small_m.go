@@ -217,10 +217,7 @@ func (s *smallMTask) turnedColumns(w *worker, x []float32, item, j0, n int) bool
 // is not 0 if elements of B are subnormal, which matters in the VNNI layout.
 func (s *smallMTask) turnedPart(x []float32, at, k int, y []float32, ld int) (subnormal uint64) {
 	t, b := s.g, &s.g.mats[1].m
-	kc, next := min(t.p.chain, t.depth-k), at+k+t.p.chain
-	if k+kc == t.depth {
-		next = at + t.p.nr*b.LD
-	}
+	kc, next := min(t.p.chain, t.depth-k), at+t.nextTurned(k)
 	deep, from, ahead := t.packedDepth(t.depth), b.at(at+k), b.at(min(next, b.Len()-1))
 	for r := 0; r < t.rows; {
 		h := s.group(t.rows - r)
@@ -233,6 +230,23 @@ func (s *smallMTask) turnedPart(x []float32, at, k int, y []float32, ld int) (su
 	}
 	return subnormal
 }
+
+// nextTurned is what is prefetched during the part of the sum from depth k on: an element of the same columns, or of the next ones.
+// Each part prefetches as much as it reads. So that all is prefetched once, it is as far ahead as the last part is long, or a part
+// more where that would be too late for memory.
+func (t *gemmTask) nextTurned(k int) int {
+	ahead := (t.depth-1)%t.p.chain + 1
+	if ahead < turnedAhead && ahead < t.depth {
+		ahead += t.p.chain
+	}
+	if k += ahead; k < t.depth {
+		return k
+	}
+	return t.p.nr*t.mats[1].m.LD + k - t.depth
+}
+
+// turnedAhead is the least number of depths from what is read to what is prefetched.
+const turnedAhead = 128
 
 // group is the number of rows, of n remaining ones, that one call of a kernel processes: 8, 4, 2 or 1.
 func (s *smallMTask) group(n int) int {
