@@ -138,12 +138,16 @@ func TestModelsDoNotDependOnThreads(t *testing.T) {
 			t.Errorf("no small %s", m[0])
 		}
 	}
+	counts := []int{3, 16}
+	if !testing.Short() {
+		counts = append(counts, 2, 7, 33)
+	}
 	for _, spec := range small {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			t.Run(spec+"/"+policy, func(t *testing.T) {
 				p := compiled(t, spec, policy)
 				want := state(t, p, 1)
-				for _, threads := range []int{2, 3, 7, 16, 33} {
+				for _, threads := range counts {
 					for name, b := range state(t, p, threads) {
 						if b != want[name] {
 							t.Errorf("%s differs between 1 and %d threads", name, threads)

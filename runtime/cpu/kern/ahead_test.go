@@ -129,7 +129,7 @@ func TestWeightsStale(t *testing.T) {
 // TestPixelsAsRows: products that turn their tiles, because there are few pixels, have the bits of those that do not, for
 // any number of workers.
 func TestPixelsAsRows(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		d := newDice(41)
 		for i, of := range [][5]int{{1, 70, 64, 7, 3}, {1, 600, 96, 7, 1}, {2, 40, 128, 5, 3}, {1, 1100, 32, 7, 3}, {1, 64, 128, 9, 1}} {
 			n, channels, rows, side, taps := of[0], of[1], of[2], of[3], of[4]
@@ -161,7 +161,7 @@ func TestPixelsAsRows(t *testing.T) {
 
 // TestSharedOperands: a result has the same bits whether blocks pack their operands or share packed ones.
 func TestSharedOperands(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, many := New(p, 1), New(p, 24)
 		d, shared := newDice(93), 0
 		for range rounds(12) {
@@ -191,7 +191,7 @@ func TestSharedOperands(t *testing.T) {
 // TestDividedPacking: a result has the same bits whether a worker packs a panel of weights, or several workers some of its depths
 // each, also where elements are subnormal.
 func TestDividedPacking(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		forced := *p
 		forced.winoLeast.depth, forced.winoLeast.rows, forced.winoLeast.tiles, forced.winoLeast.cubes = 10, 1, 1, 1
 		forced.sixLeast = -1

@@ -132,7 +132,7 @@ func TestAttention(t *testing.T) {
 
 // TestAttentionVNNI: rows with a subnormal element are not multiplied in the VNNI layout, whose instruction takes it for zero.
 func TestAttentionVNNI(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		if p.vnni == nil {
 			continue
 		}
@@ -173,7 +173,7 @@ func TestAttentionVNNI(t *testing.T) {
 // TestAttentionDivided: results and gradients have the same bits whether tasks are heads, or large or small blocks of keys and of
 // queries, also beside elements that are not finite and subnormal ones.
 func TestAttentionDivided(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, machines := New(p, 1), []*Machine{New(p, 2), New(p, 24), New(p, 100)}
 		d, apart, some, smaller := newDice(14), 0, 0, [3]int{}
 		for round := range rounds(8) {
@@ -226,7 +226,7 @@ func TestAttentionDivided(t *testing.T) {
 
 // TestAttentionEmpty: no keys give zeros, no width of q and k gives every key the same weight.
 func TestAttentionEmpty(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		m := New(p, 1)
 		defer m.Close()
 		for _, size := range [][4]int{{0, 5, 4, 3}, {5, 0, 4, 3}, {5, 6, 0, 3}, {5, 6, 4, 0}} {

@@ -7,7 +7,7 @@ import (
 
 // Attention to caches has the same bits whether tasks are heads, or some keys of one and some columns of its values.
 func TestCachedAttentionDivided(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, many := New(p, 1), New(p, 24)
 		d, apart := newDice(15), 0
 		for round := range rounds(12) {
@@ -38,7 +38,7 @@ func TestCachedAttentionDivided(t *testing.T) {
 // TestQueriesApart: a query has the same bits in attention to all keys, for any number of workers, and in attention to a cache with
 // fewer queries, down to itself alone, also where some elements are subnormal or not finite.
 func TestQueriesApart(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		d, one, many := newDice(21), New(p, 1), New(p, 24)
 		for round := range rounds(40) {
 			a := apartCase(d, round)

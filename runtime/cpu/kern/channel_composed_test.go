@@ -10,7 +10,7 @@ import (
 // TestComposedNorms compares norms over channels whose kernels are composed with those that run in passes, to the bit, for all
 // types of operands and results.
 func TestComposedNorms(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		if ok, _ := p.Composes(); !ok {
 			continue
 		}
@@ -20,7 +20,7 @@ func TestComposedNorms(t *testing.T) {
 		defer with.Close()
 		defer without.Close()
 		types := []Type{F32, F16, BF16}
-		for seed := range 60 {
+		for seed := range rounds(60) {
 			d := newDice(uint64(50 + seed))
 			pick := func() Type { return types[d.IntN(3)] }
 			n := randomNorm(d, pick, []int{1, 8, 16, 24, 48, 49, 64, channelPiece + 16}[d.IntN(8)])

@@ -112,12 +112,8 @@ func (n *ChannelNorm) sameAs(t *testing.T, what string, o *ChannelNorm) {
 func orderedNorms(t *testing.T, f func(t *testing.T, p *Path, d dice, n *ChannelNorm)) {
 	channels := []int{1, 2, 3, 6, 12, 16, 24, 48, 70, 130, 288, 520}
 	spaces := []int{1, 3, 16, 48, 49, 64, 65, 196, 256, 300, 784, 1024, 1100, 3136, 5000, 6400}
-	count := 60
-	if testing.Short() {
-		count = 12
-	}
-	for _, p := range Paths() {
-		for seed := range count {
+	for _, p := range tested() {
+		for seed := range rounds(48) {
 			d := newDice(uint64(90 + seed))
 			c, space := channels[d.IntN(len(channels))], spaces[d.IntN(len(spaces))]
 			images := 1 + d.IntN(max(1, min(40, 1<<17/(c*space))))
@@ -177,7 +173,7 @@ func TestChannelPaths(t *testing.T) {
 
 // Norms have the same bits on any number of workers, however their work is divided.
 func TestChannelDivided(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		machines := []*Machine{New(p, 1), New(p, 2), New(p, 3), New(p, 8)}
 		for _, m := range machines {
 			defer m.Close()

@@ -67,7 +67,7 @@ func TestDivision(t *testing.T) {
 	cases := 0
 	block := NewBlock(1 << 31)
 	defer block.Release()
-	for _, path := range Paths() {
+	for _, path := range tested() {
 		if path.lanes == 1 {
 			continue
 		}
@@ -93,7 +93,7 @@ func TestDivision(t *testing.T) {
 // Panels that are made lower for the sake of balance do not change bits: of products, of convolutions and of their gradients.
 func TestEvenPanels(t *testing.T) {
 	const workers = 24
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, many, lower := New(p, 1), New(p, workers), 0
 		for _, typ := range []Type{F32, BF16} {
 			d := newDice(21)
@@ -133,7 +133,7 @@ func TestEvenPanels(t *testing.T) {
 
 // Blocks that begin in the middle of a tile, for the sake of balance, do not change bits. Operands are too large to be shared.
 func TestHalfTiles(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, many, halves := New(p, 1), New(p, 4), 0
 		d := newDice(22)
 		for i := range rounds(6) {
@@ -166,7 +166,7 @@ func TestHalfTiles(t *testing.T) {
 
 // Convolutions have the same bits whether tasks are images, or channels or rows of them, also beside subnormal elements.
 func TestDividedImages(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, machines, d := New(p, 1), []*Machine{New(p, 3), New(p, 100)}, newDice(23)
 		for i := range rounds(42) {
 			last, groups, stride, kernel := i%2 > 0, []int{1, 1, 2, 64}[i/2%4], 1+i/7%2, []int{3, 7, 1, 5, 5}[i%5]
@@ -206,7 +206,7 @@ func TestDividedImages(t *testing.T) {
 
 // Gradients of a norm's weights have the same bits whether one worker adds up their parts or several do.
 func TestDividedFold(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		one, many, folded := New(p, 1), New(p, 24), 0
 		for _, rows := range []int{1, 2, 100, 3000} {
 			const cols = 2500

@@ -1,17 +1,26 @@
 package kern
 
 import (
+	goflag "flag"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
 	"ampc/internal/fp"
 )
 
-// onPaths runs f on every path of this processor, with one worker and with three whose packed blocks are small.
+var onlyPath = goflag.String("path", "", "the path that tests run which do not compare paths; all if it is empty")
+
+// tested are the paths on which tests run that look at each path by itself.
+func tested() []*Path {
+	return slices.DeleteFunc(Paths(), func(p *Path) bool { return *onlyPath != "" && p.Name() != *onlyPath })
+}
+
+// onPaths runs f on every tested path, with one worker and with three whose packed blocks are small.
 func onPaths(t *testing.T, f func(t *testing.T, m *Machine)) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		for _, n := range []int{1, 3} {
 			t.Run(p.Name()+map[int]string{1: "/serial", 3: "/pool"}[n], func(t *testing.T) {
 				if n > 1 {

@@ -58,7 +58,7 @@ func fewImages(d dice) (list []*Conv) {
 func oneImage(d dice) (list []*Conv) {
 	const channels = 64
 	for i := range 3 * 2 * 2 {
-		typ, size, groups := Type(i%3), 57-i/6, 1
+		typ, size, groups := Type(i%3), 57-i/6, 4
 		if i/3%2 == 0 {
 			groups = channels
 		}
@@ -76,7 +76,7 @@ var everyConv = goflag.Bool("every-conv", false, "TestConvTaskOrder runs all sma
 // runs another quarter of the small ones.
 func TestConvTaskOrder(t *testing.T) {
 	small, large := smallConvs(newDice(16)), append(fewImages(newDice(17)), oneImage(newDice(18))...)
-	for at, p := range Paths() {
+	for at, p := range tested() {
 		cases := slices.Clone(large)
 		for i, c := range small {
 			if *everyConv || (i+i/15)%4 == at%4 {

@@ -14,7 +14,7 @@ func TestReduceAnywhere(t *testing.T) {
 	ways := [][3]int{{1, 300, 15003}, {2, 515, 4200}, {1, 2100, 77}, {2, 700, 19}, {1, 1500, 200}, {3, 450, 133}}
 	onPaths(t, func(t *testing.T, m *Machine) {
 		d := newDice(41)
-		for round := range 60 {
+		for round := range rounds(60) {
 			outer, n, inner := 1+d.IntN(3), 1+d.IntN(1+d.IntN(600)), 2+d.IntN(2)*d.IntN(1300)
 			if round%10 == 0 {
 				outer, n, inner = 1, 1+d.IntN(3*sumRun), 2+d.IntN(20)

@@ -8,7 +8,7 @@ import (
 // TestRowsApart: rows and columns of a product have the same bits as the same rows and columns multiplied alone, however few
 // they are, on every path, for every type and layout, packed once or not, and with elements that are subnormal or not finite.
 func TestRowsApart(t *testing.T) {
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		for _, small := range []bool{false, true} {
 			d, p := newDice(uint64(p.lanes)), p
 			if small {

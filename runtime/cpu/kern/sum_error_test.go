@@ -19,7 +19,7 @@ func TestLongSums(t *testing.T) {
 	if testing.Short() {
 		rows, products = 9000, 4000
 	}
-	for _, p := range Paths() {
+	for _, p := range tested() {
 		m := New(p, 2)
 		d := newDice(31)
 		uniform := func(n int) Buf {
