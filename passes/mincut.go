@@ -464,10 +464,10 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	if p := moved(of.Out[0]); p != nil && m.v[p.ID] == plan.F32 && !m.p.Narrow {
 		return nil // the gradient of a master weight is f32, whichever copy of the weight forward reads
 	}
-	if m.p.Narrow && m.carries(n) && m.wanted(n.Out[0]) {
+	if m.p.Narrow && m.wanted(n.Out[0]) {
 		return nil // nor is the gradient of a gathered weight rounded for the update
 	}
-	if !m.castsFirst(n) && !m.movesLow(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
+	if !m.castsFirst(n) && !m.castsFirst(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
 	}
 	return nil
@@ -495,7 +495,7 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 // constraints are pairs of choices where one side implies the other: a free row never stores less
 // than it reads. Under Narrow that holds for rows that only move elements, which do not round, and
 // for those whose result is compared with what they read, or wanted in f32; elements of parameters
-// may be rounded there.
+// may be rounded there if the result is not wanted.
 func (m *planner) constraints() {
 	for id, v := range m.partner {
 		if !m.p.Narrow && v != nil && m.v[id].Free() && m.v[v.ID] >= 0 {
@@ -518,7 +518,7 @@ func (m *planner) constraints() {
 			continue
 		}
 		for i, v := range n.In {
-			if v == nil || !m.assignable(v) || m.weak[v.ID] || n.OperandClass(i) == ir.Fixed || m.p.Narrow && v.IsVar() && v.Kind == ir.Param {
+			if v == nil || !m.assignable(v) || m.weak[v.ID] || n.OperandClass(i) == ir.Fixed || m.p.Narrow && v.IsVar() && v.Kind == ir.Param && !m.wanted(n.Out[0]) {
 				continue
 			}
 			m.plan.Widen(m.seen[v.ID], to)

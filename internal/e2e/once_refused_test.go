@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/ir"
 	"ampc/optim"
 )
 
@@ -17,6 +18,17 @@ func TestStepsOnceRefused(t *testing.T) {
 		{"the gradient of a weight behind two gathers", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, gatherTwice},
 		{"a pool of a square, both returned", []string{"o2-f16", "o2-bf16", "o3-f16", "o3-bf16"}, returnedPool},
 		{"Lion with a scaled loss and another", []string{"o2-bf16", "o2-f16"}, scaledLion},
+		{"a concatenation with a weight, returned", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, returnedConcat},
+		{"parts of a returned value in products", []string{"mixed-f16", "mixed-bf16"}, slicedFilters},
+		{"a part of an embedding as a bias", []string{"mixed-f16", "mixed-bf16"}, embeddedBias},
+		{"a part of an attention as a first state", []string{"tensorflow-f16", "torch-f16", "mixed-f16"}, attendedState},
+		{"a norm scaled by a cast of 16 bits", []string{"mixed-f16", "mixed-bf16"}, castScale},
+		{"a scatter of 16 bits pinned to them", []string{"mixed-f16", "o1-f16", "o3-bf16"}, pinnedScatter},
+		{"a gradient joined with 16 bits", []string{"mixed-f16"}, joinedGradient},
+		{"a function and a gradient alike", []string{"oneflow-bf16", "oneflow-f16"}, alikeGradients},
+		{"Lion with a clipped gradient in 16 bits", []string{"mixed-bf16", "o2-bf16"}, clippedLion},
+		{"the gradient of a weight that is moved", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, movedWeight},
+		{"a returned value, moved for sums", []string{"mixed-f16", "mixed-bf16"}, movedResult},
 	} {
 		for _, name := range x.policies {
 			p, err := ampc.PolicyNamed(name)
@@ -52,6 +64,93 @@ func scaledLion(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
 	own := ampc.Dynamic()
 	losses := []ampc.Loss{{Value: m.ReduceMean(m.Square(x))}, {Value: m.ReduceMean(m.Abs(m.Mul(x, x))), Scaler: &own}}
 	return ampc.TrainConfig{Optimizer: optim.Lion(optim.LionOptions{})}, losses
+}
+
+func returnedConcat(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	joined := m.Concat(0, m.Linear("fc", m.Input("x", ampc.F32, 4, 3), 3), m.Param("w", ampc.Fill(1), 1, 3))
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0), Outputs: []ampc.Output{{Tensor: joined}}}, []ampc.Loss{{Value: m.ReduceMean(m.Square(joined))}}
+}
+
+// part is the first elements of x in another shape.
+func part(m *ampc.Model, x ampc.Tensor, shape ...int) ampc.Tensor {
+	n, all := 1, 1
+	for _, d := range shape {
+		n *= d
+	}
+	for _, d := range x.Shape() {
+		all *= d
+	}
+	return m.Reshape(m.Slice(m.Reshape(x, all), []int{0}, []int{0}, []int{n}), shape...)
+}
+
+func slicedFilters(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	h := m.Hardswish(m.Param("w", ampc.Fill(1), 4, 33))
+	o := ampc.ConvOptions{Strides: []int{2, 2}, Layout: ampc.ChannelsLast}
+	y := m.ConvTranspose(m.Input("x", ampc.F32, 1, 3, 3, 4), part(m, h, 4, 2, 2, 3), part(m, h, 3), o)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0), Outputs: []ampc.Output{{Tensor: h}}}, []ampc.Loss{{Value: m.ReduceMean(m.Square(m.Softsign(y)))}}
+}
+
+func embeddedBias(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	w := m.Param("w", ampc.Fill(1), 11, 6)
+	rows := m.Gather(w, m.Input("i", ampc.I32, 3, 4), 0)
+	o := ampc.ConvOptions{Strides: []int{2, 2}, Layout: ampc.ChannelsLast}
+	y := m.ConvTranspose(m.Input("x", ampc.F32, 1, 3, 3, 4), part(m, w, 4, 2, 2, 3), part(m, rows, 3), o)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.Add(m.ReduceMean(m.Square(y)), m.ReduceMean(m.Square(w)))}}
+}
+
+func attendedState(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	w := m.Param("w", ampc.Fill(1), 2, 2, 3, 4)
+	x := m.ScaledDotProductAttention(w, w, w, ampc.SDPAOptions{Mask: m.Param("mask", ampc.Fill(1), 2, 1, 3, 1)})
+	b := m.IR()
+	out := b.Emit(ir.OpLSTM, []*ir.Value{m.Input("x", ampc.F32, 5, 3, 2, 16).IR(), m.Input("r", ampc.F32, 2, 4, 16).IR(), nil, part(m, x, 2, 3, 4).IR()}, nil)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.ReduceMean(m.Square(m.Lookup(out[0].Name)))}}
+}
+
+func castScale(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	scale := m.Cast(m.Input("scale", ampc.BF16, 3), ampc.F32)
+	norm := m.InstanceNormWith(m.Param("w", ampc.Fill(1), 2, 3, 40), scale, scale)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.ReduceMean(m.Square(norm))}}
+}
+
+func pinnedScatter(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	x := m.LogSumExp(m.Param("w", ampc.Fill(1), 5, 4), ampc.ReduceOptions{Axes: []int{1}})
+	y := m.Precision(ampc.PinLow).Scatter(x, m.Input("i", ampc.I32, 2), m.Input("u", ampc.F16, 2), 0)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.ReduceMean(m.Square(y))}}
+}
+
+func joinedGradient(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	h := m.RNN("rnn", m.Linear("fc", m.Input("x", ampc.F32, 3, 5, 4), 4), 4)
+	y := m.Precision(ampc.PinTF32).Scatter(part(m, h, 5, 4), m.Input("i", ampc.I32, 9, 2), m.Input("u", ampc.F16, 9, 2), 0)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.ReduceMean(m.Square(y))}}
+}
+
+func alikeGradients(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	w := m.Param("w", ampc.Fill(1), 9, 7)
+	entropy := m.BCEWithLogits(w, m.Affine(m.Sigmoid(w), 0.96, 0.02))
+	mish := m.Tanh(m.Mish(w))
+	gate := m.Mul(part(m, mish, 1), m.Reshape(entropy, 1))
+	own := ampc.Dynamic()
+	losses := []ampc.Loss{{Value: m.ReduceMean(m.Square(gate))}, {Value: m.ReduceMean(m.Abs(mish)), Scaler: &own}}
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, losses
+}
+
+func clippedLion(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	tile := m.Precision(ampc.PinLow).Tile(m.Param("w", ampc.Fill(1), 2, 3), 2, 3)
+	c := ampc.TrainConfig{Optimizer: optim.Lion(optim.LionOptions{}), Clip: ampc.ClipValue(1)}
+	return c, []ampc.Loss{{Value: m.ReduceMean(m.Square(tile))}}
+}
+
+func movedWeight(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	x := m.SpaceToDepth(m.Param("w", ampc.Fill(1), 2, 2, 6, 4), 2, "crd")
+	y := m.Precision(ampc.PinTF32).Tanh(x)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.Add(m.ReduceMean(m.Square(y)), m.ReduceMean(m.Square(x)))}}
+}
+
+func movedResult(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	h := m.Tanh(m.Sigmoid(m.Linear("fc", m.Input("x", ampc.F32, 36, 4), 3)))
+	joined := m.Concat(1, m.Input("wide", ampc.F32, 2, 3), part(m, h, 2, 4))
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), Outputs: []ampc.Output{{Tensor: h}}}
+	return c, []ampc.Loss{{Value: m.Add(m.ReduceMean(m.Square(m.Elu(joined, 1))), m.ReduceMean(m.Square(h)))}}
 }
 
 // Under o2, which casts weights for every reader, the update reads the f32 weights: steps that are

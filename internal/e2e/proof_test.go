@@ -91,6 +91,17 @@ func TestLossesOfAlikeTermsAreProved(t *testing.T) {
 	}
 }
 
+// A loss that adds a term twice starts with its seed for each time.
+func TestLossesOfRepeatedTermsAreProved(t *testing.T) {
+	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
+		m := ampc.New("repeated")
+		v, w := m.Param("v", ampc.Fill(1), 1, 4), m.Param("w", ampc.Fill(1), 3)
+		mean := m.ReduceMean(m.Square(v))
+		loss := m.Add(m.Add(m.ReduceSum(w), m.ReduceMean(m.Square(v))), m.Add(mean, mean))
+		proved(t, "repeated under "+p.Name, m, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3)}, ampc.Loss{Value: loss})
+	}
+}
+
 // A metric whose gradient would be that of the loss is no loss.
 func TestMetricsAreNoLosses(t *testing.T) {
 	m := ampc.New("metric")

@@ -53,7 +53,7 @@ type gradients struct {
 	sweeps   []string   // their attribute loss
 	has      map[string]map[made]bool
 	of       map[string]map[*ir.Node]bool // by sweep: the forward nodes that its nodes come from
-	seeds    [][]*ir.Value                // with which a loss may start: one, or those of losses that share a term
+	seeds    [][]*ir.Value                // with which a loss may start: one, those of losses that share a term, or one for each time that a loss adds it
 	steps    []stepped
 	wanted   map[*ir.Value]bool
 	own      map[int32]bool            // numbers of the values that the sweeps compute
@@ -114,7 +114,7 @@ func newGradients(c *ir.Graph) *gradients {
 				seen[v] = true
 				g.seeds = append(g.seeds, []*ir.Value{v})
 			}
-			if n.OperandDef(i).Variadic && !slices.Contains(together, v) {
+			if n.OperandDef(i).Variadic {
 				together = append(together, v)
 			}
 		}
@@ -218,7 +218,7 @@ func (t *tape) start(n *ir.Node) error {
 	}
 	for _, used := range []bool{false, true} { // losses of one shape differ in their seeds alone
 		for i, seeds := range t.g.seeds {
-			if t.used[i] != used {
+			if t.used[i] != used || repeats(seeds) > t.g.terms(v) {
 				continue
 			}
 			if found, err := t.found(n, seeds...); found || err != nil {
@@ -231,6 +231,34 @@ func (t *tape) start(n *ir.Node) error {
 		}
 	}
 	return nil
+}
+
+// repeats is how often the most frequent of seeds is in them.
+func repeats(seeds []*ir.Value) int {
+	most, count := 0, map[*ir.Value]int{}
+	for _, s := range seeds {
+		count[s]++
+		most = max(most, count[s])
+	}
+	return most
+}
+
+// terms is how often some sum of scalars contains v.
+func (g *gradients) terms(v *ir.Value) int {
+	most, times := 1, map[*ir.Value]int{v: 1}
+	for _, n := range g.p.g.Body[ir.Forward] {
+		k := 0
+		for i, x := range n.In {
+			if x != nil && times[x] > 0 && n.OperandDef(i).Entry == ir.Added {
+				k += times[x]
+			}
+		}
+		if k > 0 && n.Out[0].Type == ir.T(ir.F32) {
+			times[n.Out[0]] = k
+			most = max(most, k)
+		}
+	}
+	return most
 }
 
 // found reports whether t contains a value that comes from n and that n's gradient computes from the

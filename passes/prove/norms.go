@@ -29,7 +29,7 @@ func (m *matcher) spellNorms() {
 				x.refs = append(x.refs, ref{})
 			}
 			m.node(x, k)
-			m.spells = append(m.spells, n)
+			m.spells, m.spelling = append(m.spells, n), append(m.spelling, k)
 		}
 		again, first := x.refs[y.ID], x.refs[n.Out[0].ID]
 		if int(m.image[m.shown[again.class]].ID) >= m.norms {

@@ -33,11 +33,12 @@ type matcher struct {
 	datas  [][]float64
 	consts []constant // of T, out of range of the policy's low dtype
 
-	t, f    *numbering
-	removed removedScales
-	again   bool       // the nodes that recompute norms of T are numbered
-	norms   int        // number of nodes of T before those
-	spells  []*ir.Node // by ID of such a node less norms: the norm
+	t, f     *numbering
+	removed  removedScales
+	again    bool       // the nodes that recompute norms of T are numbered
+	norms    int        // number of nodes of T before those
+	spells   []*ir.Node // by ID of such a node less norms: the norm
+	spelling []*ir.Node // as spells: the node
 
 	refs  []ref // operands of the current node, with their axes and strides
 	axes  [ir.MaxRank]axis

@@ -90,6 +90,13 @@ func (p *proof) roundings() {
 	m := p.matched()
 	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), products: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
 	r.inT = m.t.roundedIn()
+	for _, n := range m.spelling { // its views of the norm's operands
+		for _, v := range n.Out {
+			for w := range handedOn(v) {
+				r.inT[v.ID] |= r.inT[w.ID]
+			}
+		}
+	}
 	r.findFree()
 	for i, v := range p.g.Return {
 		r.read(v, roundedOf(r.inT, p.t.Return[i]), readReturn, nil)
@@ -324,7 +331,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return ""
 	case of.extra&^r.free[r.m.f.refs[n.Out[k].ID]] == 0:
 		return ""
-	case of.cast&^readLow != 0 && of.stored && !r.rules.Eager:
+	case of.cast&^readLow != 0 && of.stored && of.wide&readReturn == 0 && !r.rules.Eager: // what the caller gets in f32 is stored so in any case
 		return "its f32 form is stored as well"
 	case of.cast&^readLow != 0 && of.wide == 0 && !r.rules.Narrow:
 		return "by a cast of its own: it could be stored so, or read as it is"

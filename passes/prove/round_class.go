@@ -113,15 +113,20 @@ func (r *rounding) wideAs(n, t *ir.Node) bool {
 // led reports whether t is a backward node that follows its forward node, and that is stored in 16
 // bits.
 func (r *rounding) led(t *ir.Node) bool {
+	f := r.leader(t)
+	return f != nil && r.storedLow(f.Out[0])
+}
+
+// leader is the forward node that t, of backward, follows; nil if that has a dtype of its own.
+func (r *rounding) leader(t *ir.Node) *ir.Node {
 	f := t.Of
 	if f == nil || int(f.ID) >= len(r.m.t.entity) || r.m.t.section[f.ID] != ir.Forward {
-		return false
+		return nil
 	}
-	c := r.rowClass(f)
-	if c != ir.PromoteC && c != ir.Clear {
-		return false
+	if c := r.rowClass(f); c != ir.PromoteC && c != ir.Clear {
+		return nil
 	}
-	return r.storedLow(f.Out[0])
+	return f
 }
 
 // storedLow reports whether v of T, or what it was moved from as a whole, is 16 bits wide in F. Moves

@@ -43,7 +43,8 @@ type movedRead struct {
 }
 
 // image is the node of T that computes what n of F computes, or nil. Of several, it is one that
-// computes in f64 if n does, is in n's section, and has the pin that allows most.
+// computes in f64 if n does, is in n's section, has the pin that allows most, and is of class low if
+// and only if n stores 16 bits.
 func (r *rounding) image(n *ir.Node) *ir.Node {
 	e := r.m.f.entity[n.ID]
 	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
@@ -56,15 +57,18 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 	for k := best; ; k = r.m.nodes[r.m.sameEntity[k.ID]] {
 		s := 0
 		if len(k.Out) == len(n.Out) && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return inF64(v) != inF64(k.Out[v.Idx]) }) {
-			s = 8
+			s = 16
 		}
 		if r.m.t.section[k.ID] == r.sec[n.ID] {
-			s += 4
+			s += 8
 		}
 		switch r.pin(k) {
 		case ir.PinLow:
-			s += 2
+			s += 4
 		case ir.Unpinned:
+			s += 2
+		}
+		if len(n.Out) > 0 && (r.rowClass(k) == ir.Low) == n.Out[0].Type.DType.Low() {
 			s++
 		}
 		if s > score {
@@ -213,7 +217,7 @@ type reading struct {
 	since rounded  // formats of the values traced so far
 	cast  bool     // one of them is a cast that T lacks
 	hand  bool     // one of them is a cast of T, which reads f32
-	moves *ir.Node // T's node that moves a gradient
+	moves *ir.Node // T's node that moves a gradient, the last one that may follow its forward node
 }
 
 // read records that n (nil: the caller) reads v, which T rounded as t says.
@@ -226,10 +230,13 @@ func (r *rounding) read(v *ir.Value, t rounded, kind reads, n *ir.Node) {
 func (r *rounding) trace(v *ir.Value, x reading) {
 	extra := (x.since | r.inF[v.ID]) &^ x.t
 	if v.Def != nil && carries(v.Def) {
-		if x.moves == nil && extra != 0 && v.Type.DType.Low() {
-			x.moves = r.m.moves[r.m.f.refs[v.ID]]
+		more := (x.since | r.inF[v.ID]) &^ x.whole // some elements were not rounded so in T
+		if x.moves == nil && more != 0 && v.Type.DType.Low() {
+			if by := r.m.moves[r.m.f.refs[v.ID]]; by != nil && r.leader(by) != nil {
+				x.moves = by
+			}
 		}
-		if extra != 0 && extra&^r.free[r.m.f.refs[v.ID]] == 0 {
+		if free := r.free[r.m.f.refs[v.ID]]; extra&^free == 0 && more&free != 0 {
 			x.kind = readLow
 		}
 		x.since |= roundedTo(v.Type.DType)
