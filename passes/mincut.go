@@ -455,7 +455,8 @@ func (m *planner) represented(v *ir.Value) bool {
 	return false
 }
 
-// representative is the forward value whose choice a free node of backward shares.
+// representative is the forward value whose choice a free node of backward shares; nil if it shares
+// none, as where forward is 16-bit only because a cast before a move gives the same bits.
 func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	of := n.Of
 	if s != ir.Backward || of == nil || len(of.Out) == 0 {
@@ -465,7 +466,7 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 		return nil // the gradient of a master weight is f32, whichever copy of the weight forward reads
 	}
 	if m.p.Narrow && m.wanted(n.Out[0]) {
-		return nil // nor is the gradient of a gathered weight rounded for the update
+		return nil // and what the update reads is as wide as its operands
 	}
 	if !m.castsFirst(n) && !m.castsFirst(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]

@@ -26,6 +26,7 @@ func TestStepsOnceRefused(t *testing.T) {
 		{"a scatter of 16 bits pinned to them", []string{"mixed-f16", "o1-f16", "o3-bf16"}, pinnedScatter},
 		{"a gradient joined with 16 bits", []string{"mixed-f16"}, joinedGradient},
 		{"a function and a gradient alike", []string{"oneflow-bf16", "oneflow-f16"}, alikeGradients},
+		{"gradients that the source has in the other 16 bits", []string{"oneflow-f16", "mixed-f16"}, otherGradients},
 		{"Lion with a clipped gradient in 16 bits", []string{"mixed-bf16", "o2-bf16"}, clippedLion},
 		{"the gradient of a weight that is moved", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, movedWeight},
 		{"a returned value, moved for sums", []string{"mixed-f16", "mixed-bf16"}, movedResult},
@@ -132,6 +133,15 @@ func alikeGradients(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
 	own := ampc.Dynamic()
 	losses := []ampc.Loss{{Value: m.ReduceMean(m.Square(gate))}, {Value: m.ReduceMean(m.Abs(mish)), Scaler: &own}}
 	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, losses
+}
+
+func otherGradients(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	w, r := m.Param("w", ampc.Fill(1), 5, 3, 1, 16), m.Input("r", ampc.BF16, 1, 4, 16)
+	out := m.IR().Emit(ir.OpLSTM, []*ir.Value{w.IR(), r.IR()}, nil)
+	cell := m.Lookup(out[1].Name)
+	own := ampc.Dynamic()
+	losses := []ampc.Loss{{Value: m.ReduceMean(m.Square(cell))}, {Value: m.ReduceMean(m.Abs(cell)), Scaler: &own}}
+	return ampc.TrainConfig{Optimizer: optim.Lion(optim.LionOptions{})}, losses
 }
 
 func clippedLion(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {

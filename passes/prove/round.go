@@ -55,7 +55,8 @@ func handedOn(v *ir.Value) iter.Seq[*ir.Value] {
 	}
 }
 
-// roundedIn finds how each value of a numbering was rounded.
+// roundedIn finds how each value of a numbering was rounded. A node that computes nothing although it
+// does not carry, such as the removal of a loss scale that is 1, hands on what its operand was.
 func (x *numbering) roundedIn() []rounded {
 	r := make([]rounded, len(x.refs))
 	for _, v := range x.g.Vars {
@@ -66,6 +67,11 @@ func (x *numbering) roundedIn() []rounded {
 			r[v.ID] = roundedTo(v.Type.DType)
 			for w := range handedOn(v) {
 				r[v.ID] |= r[w.ID]
+			}
+			for _, w := range n.In {
+				if w != nil && x.refs[w.ID] == x.refs[v.ID] {
+					r[v.ID] |= r[w.ID]
+				}
 			}
 		}
 	}
