@@ -13,8 +13,7 @@ type channelTask struct {
 	chunk   int    // statistics whose elements stay in the cache
 	vectors bool   // planes are whole vectors
 	whole   *Fused // the last operations of apply or gradient as one kernel; nil if there is none
-	terms   *Fused // the first operations of gradient as one kernel; nil if there is none
-	rowSums *Fused // what is summed of planes that are whole vectors, as a kernel of rows; nil if there is none
+	rowSums *Fused // what is summed, as a kernel of rows: of planes that are whole vectors, else of f32; nil if there is none
 	bufs    []Buf  // operands and results of whole
 	fused   map[normFormula]*Fused
 }
@@ -182,16 +181,22 @@ func (t *channelTask) load(w *worker, slot int, b Buf, at int, p piece) []float3
 	if x := t.inPlace(b, at, p); x != nil {
 		return x
 	}
-	x, image := w.row[slot].get(p.count()), t.n.Channels*t.n.Space
+	x := w.row[slot].get(p.count())
+	t.gather(x, b, at, p)
+	return x
+}
+
+// gather copies the piece of b to x as f32.
+func (t *channelTask) gather(x []float32, b Buf, at int, p piece) {
+	image := t.n.Channels * t.n.Space
 	b = b.From(t.in(p, at))
 	if p.cols <= t.m.nr {
 		t.m.rows[b.Type](p.rows, p.cols, &x[0], p.cols, b.at(0), image)
-		return x
+		return
 	}
 	for r := range p.rows {
 		t.m.Load(x[r*p.cols:(r+1)*p.cols], b.From(r*image))
 	}
-	return x
 }
 
 // place is the memory in which the piece of b is computed: its own, or row slot.
@@ -221,9 +226,16 @@ func (t *channelTask) put(b Buf, at int, p piece, x []float32) {
 // moments are those of a unit.
 func (t *channelTask) moments(w *worker, u channelUnit) {
 	p, x := t.m.Path, t.load(w, 0, t.n.X, t.start(u.set, u.c), t.pieces[u.k])
-	about, dev := pivot(p.Sum(x[:min(lanes, len(x))]), len(x)), w.row[1].get(len(x))
-	p.Axpb(dev, x, 1, -about)
-	t.sums[t.unitOf(u.set, u.c, u.k)] = momentsAbout(about, p.Sum(dev), p.SumSq(dev), len(x))
+	about := pivot(p.Sum(x[:min(lanes, len(x))]), len(x))
+	var sum, square float32
+	if t.rowSums != nil {
+		sum, square = t.gatheredMoments(w, x, about)
+	} else {
+		dev := w.row[1].get(len(x))
+		p.Axpb(dev, x, 1, -about)
+		sum, square = p.Sum(dev), p.SumSq(dev)
+	}
+	t.sums[t.unitOf(u.set, u.c, u.k)] = momentsAbout(about, sum, square, len(x))
 }
 
 // applyScalars are the mean of a channel, its factor and its shift.
@@ -270,9 +282,6 @@ func (t *channelTask) slope(w *worker, at int, p piece) []float32 {
 
 // products are a piece's dy, and its dy*(x-mean).
 func (t *channelTask) products(w *worker, at int, b piece, mean float32) (dy, product []float32) {
-	if t.terms != nil {
-		return t.termsOf(w, at, b, mean)
-	}
 	x := t.load(w, 0, t.n.X, at, b)
 	dy, product = t.slope(w, at, b), w.row[2].get(len(x))
 	t.m.Axpb(product, x, 1, -mean)
@@ -282,8 +291,13 @@ func (t *channelTask) products(w *worker, at int, b piece, mean float32) (dy, pr
 
 // sumProducts sums the products of a unit.
 func (t *channelTask) sumProducts(w *worker, u channelUnit) {
-	p := t.m.Path
-	dy, product := t.products(w, t.start(u.set, u.c), t.pieces[u.k], t.n.Mean[t.stat(u.set, u.c)])
+	p, mean := t.m.Path, t.n.Mean[t.stat(u.set, u.c)]
+	if t.rowSums != nil {
+		dot, sum := t.gatheredProducts(w, u, mean)
+		t.sums[t.unitOf(u.set, u.c, u.k)] = pieceSums{float64(sum), float64(dot)}
+		return
+	}
+	dy, product := t.products(w, t.start(u.set, u.c), t.pieces[u.k], mean)
 	t.sums[t.unitOf(u.set, u.c, u.k)] = pieceSums{float64(p.Sum(dy)), float64(p.Sum(product))}
 }
 

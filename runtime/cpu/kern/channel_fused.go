@@ -7,11 +7,11 @@ import (
 
 // normFormula identifies what a kernel of a norm over channels or its gradient computes: operands and results with their types.
 type normFormula struct {
-	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
-	rows                             bool // the sums of rows: of deviations and their squares, or of a gradient
-	last                             bool // channels are last: what belongs to one is an element of a vector
-	deep                             int  // of those, how many rows are added to chains; 0: results
-	in, other, out, low              Type
+	gradient, sum, relu, copy bool
+	rows                      bool // the sums of rows: of deviations and their squares, or of a gradient
+	last                      bool // channels are last: what belongs to one is an element of a vector
+	deep                      int  // of those, how many rows are added to chains; 0: results
+	in, other, out, low       Type
 }
 
 // leastPlane is the number of contiguous elements of a plane from which a specialized kernel is faster.
@@ -23,23 +23,18 @@ const manyRows = 4
 // choose searches for the kernels that read and write whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
-	t.whole, t.terms, t.rowSums = nil, nil, nil
-	t.vectors = n.Space%t.m.lanes == 0
-	if n.Space < leastPlane && !t.vectors {
-		return
-	}
+	t.whole, t.vectors = nil, n.Space%t.m.lanes == 0
 	var f normFormula
-	f, t.bufs = n.results(gradient, t.bufs)
-	t.whole = t.kernel(f)
-	if gradient {
-		f.terms, f.out = true, F32
-		t.terms = t.kernel(f)
-	} else {
+	if f, t.bufs = n.results(gradient, t.bufs); n.Space >= leastPlane || t.vectors {
+		t.whole = t.kernel(f)
+	}
+	if !gradient {
 		f = normFormula{in: n.X.Type}
 	}
-	if f.rows = true; t.vectors {
-		t.rowSums = t.kernel(f)
+	if f.rows, f.out = true, F32; !t.vectors {
+		f.in, f.other, f.low = F32, F32, F32
 	}
+	t.rowSums = t.kernel(f)
 }
 
 // summedSize is the bytes of an element of the operands that are summed.
@@ -53,13 +48,13 @@ func (n *ChannelNorm) summedSize(gradient bool) int {
 	return size
 }
 
-// chunkOf is how many statistics have planes, of so many bytes, that stay in the cache until the last step. Planes of several images are
+// chunkOf is how many statistics have planes, of so many bytes, that stay in the cache until the last step. Rows of several images are
 // rather read in the order of memory.
 func (t *channelTask) chunkOf(size int) int {
-	if t.images() > 1 {
+	if t.images() > 1 && t.vectors {
 		return t.n.Stats()
 	}
-	return max(1, t.m.Caches().inSecond(chunkSize)/max(1, size*t.shared))
+	return max(1, t.m.Caches().inSecond(chunkSize)/max(1, size*t.shared*t.images()))
 }
 
 // results is the formula of Y, or of DX, and its operands and results in order.
@@ -213,17 +208,12 @@ func (f normFormula) formula() *Formula {
 	switch {
 	case f.rows && !f.gradient:
 		w.sum(FormulaSum{Value: dev}, FormulaSum{dev, true})
-	case f.rows || f.terms:
+	case f.rows:
 		slope := other
 		if f.relu {
 			slope = w.positive(sign, other)
 		}
-		if product := w.op(Mul, slope, dev); f.rows {
-			w.sum(FormulaSum{Value: product}, FormulaSum{Value: slope})
-		} else {
-			w.store(F32, slope)
-			w.store(F32, product)
-		}
+		w.sum(FormulaSum{Value: w.op(Mul, slope, dev)}, FormulaSum{Value: slope})
 	case f.gradient:
 		y := w.op(FMA, dev, w.number(), w.number())
 		if f.relu {
@@ -297,21 +287,4 @@ func (t *channelTask) byKernel(w *worker, at int, p piece) piece {
 		t.whole.Run(&w.call, t.bufs, w.scalars[:], t.in(p, at)+i*n.Channels*n.Space, whole, false)
 	}
 	return piece{p.image, p.from + whole, p.rows, p.cols - whole}
-}
-
-// termsOf computes products row by row of a piece.
-func (t *channelTask) termsOf(w *worker, at int, b piece, mean float32) (dy, product []float32) {
-	n := &t.n
-	dy, product = w.row[1].get(b.rows*b.cols), w.row[2].get(b.rows*b.cols)
-	w.scalars = rowScalars{mean}
-	for r := range b.rows {
-		from, to := t.in(b, at)+r*n.Channels*n.Space, r*b.cols
-		bufs := append(w.bufs[:0], n.X.From(from), n.DY.From(from))
-		if !n.Sign.absent() {
-			bufs = append(bufs, n.Sign.From(from))
-		}
-		bufs = append(bufs, Floats(dy[to:]), Floats(product[to:]))
-		t.terms.Run(&w.call, bufs, w.scalars[:1], 0, b.cols, false)
-	}
-	return dy, product
 }

@@ -12,7 +12,7 @@ const (
 )
 
 // byRows reports whether kernels sum planes as rows.
-func (t *channelTask) byRows() bool { return t.rowSums != nil }
+func (t *channelTask) byRows() bool { return t.rowSums != nil && t.vectors }
 
 // sumUnits sums units [lo,hi).
 func (t *channelTask) sumUnits(w *worker, lo, hi int) {
