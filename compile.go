@@ -137,7 +137,11 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 		return nil, sized(err)
 	}
 	g.DropUnused()
-	if step.program, err = lower.Lower(g, target); err != nil {
+	lowered := lower.Lower
+	if !p.Prove {
+		lowered = lower.Unverified
+	}
+	if step.program, err = lowered(g, target); err != nil {
 		return nil, sized(err)
 	}
 	return step, nil

@@ -93,8 +93,8 @@ type CompileOptions struct {
 	WeightCopies bool     // the update writes the weights' 16-bit copies too, so that no step begins with casts
 	Ranges       Ranges   // of values, for Policy.Guard and where scores may overflow; Calibrate makes one
 	Disable      []string // passes to leave out; `ampc passes` lists them
-	// NoProof leaves out the check that holds the compiled step against the model
-	// (Step.Prove); it takes less than a tenth of the time of passes and lowering.
+	// NoProof leaves out the checks that hold the compiled step against the model and its
+	// program against the step (Step.Prove); docs/performance.md says how long they take.
 	NoProof bool
 	// After, if it is not nil, is called after every pass that ran.
 	After func(PassEvent)

@@ -99,8 +99,7 @@ func (f Finding) String() string {
 // Prove compiles the step once more and compares the result with the model by an
 // independent checker, as `ampc prove` does. It returns the violations of the
 // checker's rules; if there are none, the step is proved. Train and Infer check
-// every step that they compile, without the gradients and the lowered Program,
-// which Prove checks, too.
+// every step that they compile, without the gradients, which Prove checks, too.
 func (s *Step) Prove() ([]Finding, error) {
 	g, p, err := s.model.bound(s.config, s.request.sizes)
 	if err != nil {
@@ -130,7 +129,7 @@ func (s *Step) Prove() ([]Finding, error) {
 		out = append(out, Finding{Check: f.Check, Node: f.Node, Pos: f.Pos.String(), Text: f.Text, User: f.User})
 	}
 	g.DropUnused()
-	program, err := lower.Lower(g, target)
+	program, err := lower.Unverified(g, target)
 	if err != nil {
 		return nil, sized(err)
 	}

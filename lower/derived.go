@@ -129,8 +129,8 @@ func (p *Program) derives(step int) bool {
 
 // verifyDerived checks that the steps of a derived value write it, and read only its variables and
 // what they or the weight copies of these make.
-func (p *Program) verifyDerived(d *Derived) error {
-	if d.Buffer < 0 || int(d.Buffer) >= len(p.Buffers) || len(d.Steps) == 0 {
+func (p *Program) verifyDerived(d *Derived, k *kept) error {
+	if !p.has(d.Buffer) || len(d.Steps) == 0 {
 		return fmt.Errorf("a derived value names buffer %d and %d steps", d.Buffer, len(d.Steps))
 	}
 	b := &p.Buffers[d.Buffer]
@@ -138,14 +138,12 @@ func (p *Program) verifyDerived(d *Derived) error {
 		return fmt.Errorf("derived %%%s lies in the %s arena", b.Name, b.Arena)
 	}
 	known := map[BufferID]bool{}
-	for i := range p.Vars {
-		if slices.Contains(d.Vars, p.Vars[i].Name) {
-			known[p.Vars[i].Buffer] = true
+	for _, name := range d.Vars {
+		if v := k.vars[name]; v != nil {
+			known[v.Buffer] = true
 		}
-	}
-	for i := range p.WeightCopies {
-		if slices.Contains(d.Vars, p.WeightCopies[i].Var) {
-			known[p.WeightCopies[i].Buffer] = true
+		for _, id := range k.copies[name] {
+			known[id] = true
 		}
 	}
 	for _, i := range d.Steps {

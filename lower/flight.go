@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -66,9 +67,13 @@ func (p *Program) messages() {
 	p.Messages = nil
 	for part := range NumParts {
 		first := len(p.Messages)
+		var f *following
 		for i := range p.Parts[part] {
 			if p.Parts[part][i].sends() {
-				p.Messages = append(p.Messages, Message{Part: part, Step: i, Until: p.needed(part, i)})
+				if f == nil {
+					f = p.following(part)
+				}
+				p.Messages = append(p.Messages, Message{Part: part, Step: i, Until: f.needs(i)})
 			}
 		}
 		for k := len(p.Messages) - 2; k >= first; k-- {
@@ -77,37 +82,66 @@ func (p *Program) messages() {
 	}
 }
 
-// needed is the first step of a part after message i that reads its results or writes its operands.
-func (p *Program) needed(part Part, i int) int {
-	steps := p.Parts[part]
-	from, to := p.companions(part, i)
-	for k := to; k < len(steps); k++ {
-		s := &steps[k]
-		for m := from; m < to; m++ {
-			sent := &steps[m]
-			if p.touches(s.In, sent.Out) || p.touches(s.Out, sent.Out) || p.touches(s.Out, sent.In) {
-				return k
+// following finds the next step of a part that reads or writes a root.
+type following struct {
+	p             *Program
+	part          Part
+	reads, writes map[BufferID][]int // by root: the steps that do, in order
+}
+
+func (p *Program) following(part Part) *following {
+	f := &following{p: p, part: part, reads: map[BufferID][]int{}, writes: map[BufferID][]int{}}
+	for i := range p.Parts[part] {
+		s := &p.Parts[part][i]
+		for _, id := range s.In {
+			if p.has(id) {
+				root := p.Buffers[id].Root
+				f.reads[root] = append(f.reads[root], i)
+			}
+		}
+		for _, id := range s.Out {
+			if p.has(id) {
+				root := p.Buffers[id].Root
+				f.writes[root] = append(f.writes[root], i)
 			}
 		}
 	}
-	return len(steps)
+	return f
 }
 
-// touches reports whether the two lists have a root in common.
-func (p *Program) touches(a, b []BufferID) bool {
-	return slices.ContainsFunc(a, func(x BufferID) bool {
-		return x != None && slices.ContainsFunc(b, func(y BufferID) bool { return y != None && p.sameRoot(x, y) })
-	})
+// needs is the first step after message i that reads its results or writes its operands.
+func (f *following) needs(i int) int {
+	steps := f.p.Parts[f.part]
+	from, to := f.p.companions(f.part, i)
+	first := len(steps)
+	next := func(list []int) {
+		if k, _ := slices.BinarySearch(list, to); k < len(list) {
+			first = min(first, list[k])
+		}
+	}
+	for m := from; m < to; m++ {
+		for _, id := range steps[m].Out {
+			if f.p.has(id) {
+				next(f.reads[f.p.Buffers[id].Root])
+				next(f.writes[f.p.Buffers[id].Root])
+			}
+		}
+		for _, id := range steps[m].In {
+			if f.p.has(id) {
+				next(f.writes[f.p.Buffers[id].Root])
+			}
+		}
+	}
+	return first
 }
 
 // message returns the message that step i of a part starts, or nil.
 func (p *Program) message(part Part, i int) *Message {
-	for k := range p.Messages {
-		if m := &p.Messages[k]; m.Part == part && m.Step == i {
-			return m
-		}
+	k, ok := slices.BinarySearchFunc(p.Messages, i, func(m Message, i int) int { return cmp.Or(cmp.Compare(m.Part, part), cmp.Compare(m.Step, i)) })
+	if !ok {
+		return nil
 	}
-	return nil
+	return &p.Messages[k]
 }
 
 // begins is the position of a part's first step among the steps of all parts.
@@ -146,6 +180,7 @@ func (p *Program) keepInFlight() {
 func (p *Program) verifyMessages() error {
 	k, number := 0, int64(0)
 	for part := range NumParts {
+		var f *following
 		for i := range p.Parts[part] {
 			s := &p.Parts[part][i]
 			if !s.sends() {
@@ -154,9 +189,12 @@ func (p *Program) verifyMessages() error {
 			if k == len(p.Messages) || p.Messages[k].Part != part || p.Messages[k].Step != i {
 				return fmt.Errorf("%s step %d (%s): its message is not listed", part, i, s.Node.Name)
 			}
+			if f == nil {
+				f = p.following(part)
+			}
 			m := &p.Messages[k]
-			if m.Until <= i || m.Until > p.needed(part, i) {
-				return fmt.Errorf("%s step %d (%s): its message ends before step %d, and step %d needs it", part, i, s.Node.Name, m.Until, p.needed(part, i))
+			if need := f.needs(i); m.Until <= i || m.Until > need {
+				return fmt.Errorf("%s step %d (%s): its message ends before step %d, and step %d needs it", part, i, s.Node.Name, m.Until, need)
 			}
 			if k > 0 && p.Messages[k-1].Part == part && p.Messages[k-1].Until > m.Until {
 				return fmt.Errorf("%s step %d (%s): its message ends before one that started earlier", part, i, s.Node.Name)

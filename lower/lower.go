@@ -9,13 +9,28 @@ import (
 
 // Lower turns a Ready graph, all of whose dimensions are known, into a Program for t. Errors name
 // the node and its position. Lower renumbers the graph and changes nothing else in it. A variable
-// that is returned under its own name is returned with its value after the step.
-func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, form{joins: true}) }
+// that is returned under its own name is returned with its value after the step. The Program is
+// verified.
+func Lower(g *ir.Graph, t Target) (*Program, error) { return verified(Unverified(g, t)) }
+
+// Unverified is Lower without Verify.
+func Unverified(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, form{joins: true}) }
+
+// verified returns p, unless it was not made or Verify finds a fault.
+func verified(p *Program, err error) (*Program, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := Verify(p); err != nil {
+		return nil, fmt.Errorf("the program of @%s does not do what the compiled step says: this is a fault of the compiler, please report it with the model (NoProof compiles without this check): %w", p.Name, err)
+	}
+	return p, nil
+}
 
 // Peak returns a function that computes how many bytes the Program of a graph takes on t.
 func Peak(t Target) func(g *ir.Graph) (int64, error) {
 	return func(g *ir.Graph) (int64, error) {
-		p, err := Lower(g, t)
+		p, err := Unverified(g, t)
 		if err != nil {
 			return 0, err
 		}
@@ -39,9 +54,9 @@ type Replay struct {
 }
 
 // LowerReplay lowers for the CPU, for a program that runs once and is traced. The next value of a
-// variable has its own memory, so the variable keeps its old value.
+// variable has its own memory, so the variable keeps its old value. The Program is verified.
 func LowerReplay(g *ir.Graph, r Replay) (*Program, error) {
-	return lower(g, CPU, form{joins: !r.Nodes, update: r.Update, apart: true, spread: r.Spread, brief: !r.Spread, show: r.Show})
+	return verified(lower(g, CPU, form{joins: !r.Nodes, update: r.Update, apart: true, spread: r.Spread, brief: !r.Spread, show: r.Show}))
 }
 
 // form says how a graph becomes steps.

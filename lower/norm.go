@@ -47,17 +47,20 @@ type KernelPart struct {
 
 // Step is a step that runs the part of s alone.
 func (b *KernelPart) Step(s *Step) *Step {
-	pick := func(from []BufferID, at []int) (ids []BufferID) {
+	pick := func(at []int, from, more []BufferID) (ids []BufferID) {
 		for _, i := range at {
-			if i < 0 {
+			switch {
+			case i < 0:
 				ids = append(ids, None)
-			} else {
+			case i < len(from):
 				ids = append(ids, from[i])
+			default:
+				ids = append(ids, more[i-len(from)])
 			}
 		}
 		return ids
 	}
-	return &Step{Kind: KindKernel, In: pick(slices.Concat(s.In, s.Out), b.In), Out: pick(s.Out, b.Out), Node: s.Node, Runs: s.Runs, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
+	return &Step{Kind: KindKernel, In: pick(b.In, s.In, s.Out), Out: pick(b.Out, s.Out, nil), Node: s.Node, Runs: s.Runs, Kernel: &Kernel{Name: b.Node.Def().Name, Node: b.Node}}
 }
 
 // lowerNorm lowers the cluster of a channel norm: the norm with its epilogue, a sum and a ReLU, or

@@ -78,27 +78,40 @@ func (s *Step) operand(id BufferID) int {
 // parts checks a kernel that runs several nodes: each part has the attributes, the operands and the
 // results of its node, in any order of nodes.
 func (b *body) parts(s *Step) error {
-	left := slices.Clone(b.nodes)
-	if len(s.Kernel.Parts) != len(left) || s.Kernel.Name != s.Kernel.Parts[0].Node.Def().Name {
+	parts := s.Kernel.Parts
+	if len(parts) != len(b.nodes.list) || s.Kernel.Name != parts[0].Node.Def().Name {
 		return errors.New("runs another number of nodes than its cluster has")
 	}
-	for _, part := range s.Kernel.Parts {
+	ran := map[*ir.Node]bool{}
+	for _, part := range parts {
 		if slices.ContainsFunc(part.In, func(i int) bool { return i >= len(s.In)+len(s.Out) }) || slices.ContainsFunc(part.Out, func(i int) bool { return i < 0 || i >= len(s.Out) }) {
 			return errors.New("a part names an operand or a result that its step lacks")
 		}
 		own := part.Step(s)
-		i := slices.IndexFunc(left, func(n *ir.Node) bool { return len(own.Out) == len(n.Out) && b.shows(own.Out[0], n.Out[0]) })
-		if i < 0 {
+		n := b.made(own)
+		if n == nil || ran[n] {
 			return fmt.Errorf("runs %s for a result of no node", own.Kernel.Name)
 		}
-		n := left[i]
-		left = others(left, i)
+		ran[n] = true
 		if own.Kernel.Node.Op != n.Op || !own.Kernel.Node.Attrs.Equal(n.Attrs) {
 			return fmt.Errorf("runs %s with other attributes than %s", own.Kernel.Name, n.Name())
 		}
 		b.head = n
 		if err := errors.Join(b.kernelTypes(own), b.operands(own, max(len(n.In), len(own.In))), b.results(own)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// made is the node with as many results as s, of which the first is that of s; nil if there is none.
+func (b *body) made(s *Step) *ir.Node {
+	if len(s.Out) == 0 {
+		return nil
+	}
+	for _, t := range b.roots.with(b.p.Buffers[s.Out[0]].Root) {
+		if n := t.value.Def; n != nil && t.value == n.Out[0] && len(n.Out) == len(s.Out) && b.nodes.has(n) && b.shows(s.Out[0], t.value) {
+			return n
 		}
 	}
 	return nil

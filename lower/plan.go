@@ -3,8 +3,6 @@ package lower
 import (
 	"cmp"
 	"slices"
-
-	"ampc/ir"
 )
 
 // plan gives every root buffer its offset and every arena its size, by the method that the form
@@ -225,13 +223,14 @@ func (p *Program) chains(inPlace bool) []block {
 	for part := range NumParts {
 		for i := range p.Parts[part] {
 			s, sent := &p.Parts[part][i], p.message(part, i)
+			over := p.overlay(s)
 			for _, id := range s.Out {
 				root := p.Buffers[id].Root
 				b := &p.Buffers[root]
 				if b.Arena != WorkArena || of[root] >= 0 {
 					continue
 				}
-				if k := p.reusable(s, sent, id, pos, of, blocks); inPlace && k >= 0 {
+				if k := over.reusable(sent, id, pos, of, blocks); inPlace && k >= 0 {
 					of[root] = k
 					blocks[k].live.To = b.Live.To
 					blocks[k].chain = append(blocks[k].chain, root)
@@ -246,11 +245,12 @@ func (p *Program) chains(inPlace bool) []block {
 	return blocks
 }
 
-// reusable finds the block of an operand of s that dies with s (or with the message that s starts),
-// has the size of result out, may be overwritten by it, and is not yet taken by another result of
-// s. It returns -1 where there is none.
-func (p *Program) reusable(s *Step, sent *Message, out BufferID, pos int32, of []int32, blocks []block) int32 {
-	for _, id := range s.In {
+// reusable finds the block of an operand of the step that dies with the step (or with the message that
+// it starts), has the size of result out, may be overwritten by it, and is not yet taken by another
+// result of the step. It returns -1 where there is none.
+func (o *overlay) reusable(sent *Message, out BufferID, pos int32, of []int32, blocks []block) int32 {
+	p := o.p
+	for _, id := range o.s.In {
 		if id == None {
 			continue
 		}
@@ -263,70 +263,11 @@ func (p *Program) reusable(s *Step, sent *Message, out BufferID, pos int32, of [
 		if !ends || blocks[k].chain[len(blocks[k].chain)-1] != root || blocks[k].size != roundUp(p.Buffers[p.Buffers[out].Root].Size) {
 			continue
 		}
-		if p.mayOverwrite(s, id, out) {
+		if o.may(id, out) {
 			return k
 		}
 	}
 	return -1
-}
-
-// mayOverwrite reports whether step s may store result out over operand in. A cluster may where it
-// loads and stores them at the same points. A kernel may where its row says so: result 0 over
-// operand 0, or each result over its own operand.
-func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
-	a, b := &p.Buffers[in], &p.Buffers[out]
-	if !a.dense() || !b.dense() || a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
-		return false
-	}
-	again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
-	switch s.Kind {
-	case KindKernel:
-		if s.Kernel.Node.Def().Is(ir.Apart) {
-			i := slices.Index(s.In, in)
-			return i >= 0 && s.Out[i] == out && !slices.ContainsFunc(slices.Concat(s.In[:i], s.In[i+1:]), again)
-		}
-		if s.Kernel.Node.Def().Elem != nil {
-			return a.Type == b.Type && !slices.ContainsFunc(s.In, func(id BufferID) bool { return again(id) && p.Buffers[id].Type != b.Type })
-		}
-		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.ContainsFunc(s.In[1:], again)
-	case KindCluster, KindGemm, KindConv:
-		groups := s.Clusters()
-		if s.Epilogue != nil {
-			groups = []*Cluster{s.Epilogue}
-		}
-		if slices.ContainsFunc(s.factors(), again) {
-			return false
-		}
-		return slices.ContainsFunc(groups, func(g *Cluster) bool { return g.stores(out) >= 0 }) &&
-			!slices.ContainsFunc(groups, func(g *Cluster) bool { return !g.samePoints(p, a.Root, out) })
-	}
-	return false
-}
-
-// factors are the operands that a product reads before it stores the first result.
-func (s *Step) factors() []BufferID {
-	if s.Gemm == nil && s.Conv == nil {
-		return nil
-	}
-	e := s.epilogue()
-	return s.In[:max(2, e.Bias+1, e.Residual+1)]
-}
-
-// stores is the index of the store to out, -1 where there is none.
-func (g *Cluster) stores(out BufferID) int {
-	return slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == out })
-}
-
-// samePoints reports whether every load from root walks exactly as the store to out does. A cluster
-// that does not store out must not load from root.
-func (g *Cluster) samePoints(p *Program, root, out BufferID) bool {
-	i := g.stores(out)
-	for _, a := range g.Loads {
-		if a.Buffer != None && p.Buffers[a.Buffer].Root == root && (i < 0 || a.Spread != nil || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
-			return false
-		}
-	}
-	return true
 }
 
 // maxLive is the largest sum of the sizes of blocks that live at the same step.

@@ -144,9 +144,10 @@ func (p *Program) WrittenEarly() []BufferID {
 		}
 	}
 	var list []BufferID
+	copied := p.copied()
 	for i := range p.Vars {
 		v := &p.Vars[i]
-		if (v.Kind == ir.Param || v.Kind == ir.State) && stored[v.Buffer] && !v.PerCall() && v.Role() != ir.RoleCopy && !p.copied(v.Buffer) {
+		if (v.Kind == ir.Param || v.Kind == ir.State) && stored[v.Buffer] && !v.PerCall() && v.Role() != ir.RoleCopy && !copied[v.Buffer] {
 			list = append(list, v.Buffer)
 		}
 	}

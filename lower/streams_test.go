@@ -51,9 +51,6 @@ func lowered(t *testing.T, source, target string) *lower.Program {
 // stream, and a program that is refused when any of its waits is gone.
 func TestStreams(t *testing.T) {
 	p := lowered(t, layered, "sm_90")
-	if err := lower.Verify(p); err != nil {
-		t.Fatalf("%v\n%s", err, p)
-	}
 	var aside []string
 	waits := 0
 	steps := p.Parts[lower.Micro]

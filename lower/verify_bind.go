@@ -23,17 +23,8 @@ func (p *Program) verifyBindings() error {
 		}
 		bound[v.Buffer] = true
 	}
-	for i := range p.WeightCopies {
-		if err := p.verifyWeightCopy(&p.WeightCopies[i]); err != nil {
-			return err
-		}
-		bound[p.WeightCopies[i].Buffer] = true
-	}
-	for i := range p.Derived {
-		if err := p.verifyDerived(&p.Derived[i]); err != nil {
-			return err
-		}
-		bound[p.Derived[i].Buffer] = true
+	if err := p.verifyKept(bound); err != nil {
+		return err
 	}
 	for _, l := range p.launches() {
 		if len(l.Table) > 0 && len(l.Args) > 0 && l.Args[0] >= 0 && int(l.Args[0]) < len(bound) {
@@ -68,7 +59,7 @@ func (p *Program) launches() []*Launch {
 
 // holdsValue checks that id is a buffer for a value of type t.
 func (p *Program) holdsValue(name string, t ir.Type, id BufferID) error {
-	if id < 0 || int(id) >= len(p.Buffers) {
+	if !p.has(id) {
 		return fmt.Errorf("it has buffer %d of %d", id, len(p.Buffers))
 	}
 	if b := &p.Buffers[id]; b.Type != t {
@@ -77,31 +68,69 @@ func (p *Program) holdsValue(name string, t ir.Type, id BufferID) error {
 	return nil
 }
 
+// kept finds what a store keeps between steps.
+type kept struct {
+	vars   map[string]*Var
+	copies map[string][]BufferID // weight copies by the name of the variable
+	steps  map[int]overlay       // of prepare
+}
+
+// verifyKept checks weight copies and derived values, and notes that their buffers are bound.
+func (p *Program) verifyKept(bound []bool) error {
+	if len(p.WeightCopies)+len(p.Derived) == 0 {
+		return nil
+	}
+	k := kept{vars: make(map[string]*Var, len(p.Vars)), copies: map[string][]BufferID{}, steps: map[int]overlay{}}
+	for i := range p.Vars {
+		k.vars[p.Vars[i].Name] = &p.Vars[i]
+	}
+	for i := range p.WeightCopies {
+		c := &p.WeightCopies[i]
+		if err := p.verifyWeightCopy(c, &k); err != nil {
+			return err
+		}
+		k.copies[c.Var] = append(k.copies[c.Var], c.Buffer)
+		bound[c.Buffer] = true
+	}
+	for i := range p.Derived {
+		if err := p.verifyDerived(&p.Derived[i], &k); err != nil {
+			return err
+		}
+		bound[p.Derived[i].Buffer] = true
+	}
+	return nil
+}
+
 // verifyWeightCopy checks that a step of prepare makes a weight copy from its variable.
-func (p *Program) verifyWeightCopy(c *WeightCopy) error {
-	i := slices.IndexFunc(p.Vars, func(v Var) bool { return v.Name == c.Var })
+func (p *Program) verifyWeightCopy(c *WeightCopy, k *kept) error {
+	v := k.vars[c.Var]
 	switch {
-	case i < 0:
+	case v == nil:
 		return fmt.Errorf("a weight copy of %%%s, which is not a variable", c.Var)
-	case c.Buffer < 0 || int(c.Buffer) >= len(p.Buffers) || c.Step < 0 || c.Step >= len(p.Parts[Prepare]):
+	case !p.has(c.Buffer) || c.Step < 0 || c.Step >= len(p.Parts[Prepare]):
 		return fmt.Errorf("the %s copy of %%%s names buffer %d and step %d", c.DType, c.Var, c.Buffer, c.Step)
 	}
 	b, s := &p.Buffers[c.Buffer], &p.Parts[Prepare][c.Step]
+	over, ok := k.steps[c.Step]
+	if !ok {
+		over = p.overlay(s)
+		k.steps[c.Step] = over
+	}
 	switch {
-	case b.Arena != StateArena || b.Type != p.Vars[i].Type.With(c.DType):
+	case b.Arena != StateArena || b.Type != v.Type.With(c.DType):
 		return fmt.Errorf("the %s copy of %%%s is %%%s, %s in the %s arena", c.DType, c.Var, b.Name, b.Type, b.Arena)
-	case !s.makes(c.Buffer, p.Vars[i].Buffer):
+	case !over.makes(c.Buffer, v.Buffer):
 		return fmt.Errorf("prepare step %d (%s) does not make the %s copy of %%%s", c.Step, s.Node.Name, c.DType, c.Var)
 	}
 	return nil
 }
 
-// makes reports whether a step computes one buffer from another.
-func (s *Step) makes(out, in BufferID) bool {
-	if s.Cluster == nil {
-		return slices.Contains(s.Out, out) && slices.Contains(s.In, in)
+// makes reports whether the step computes one buffer from another.
+func (o *overlay) makes(out, in BufferID) bool {
+	if o.s.Cluster == nil {
+		return slices.Contains(o.s.Out, out) && slices.Contains(o.s.In, in)
 	}
-	return slices.ContainsFunc(s.Clusters(), func(g *Cluster) bool {
+	return slices.ContainsFunc(o.touching(o.p.Buffers[out].Root), func(g *Cluster) bool {
 		return g.stores(out) >= 0 && slices.ContainsFunc(g.Loads, func(a Access) bool { return a.Buffer == in })
 	})
 }
@@ -112,22 +141,27 @@ func (p *Program) verifyWritten() error {
 	for _, steps := range p.Parts {
 		for i := range steps {
 			for _, id := range steps[i].Out {
-				if id >= 0 && int(id) < len(p.Buffers) {
+				if p.has(id) {
 					stored[p.Buffers[id].Root] = true
 				}
 			}
 		}
 	}
+	written, copied := membersOf(p.Written), p.copied()
 	for i := range p.Vars {
 		v := &p.Vars[i]
-		if said := slices.Contains(p.Written, v.Name); !v.PerCall() && said != stored[v.Buffer] && !p.copied(v.Buffer) {
+		if said := written.has(v.Name); !v.PerCall() && said != stored[v.Buffer] && !copied[v.Buffer] {
 			return fmt.Errorf("variable %%%s: a step writes it: %t; it is listed as written: %t", v.Name, stored[v.Buffer], said)
 		}
 	}
 	return nil
 }
 
-// copied reports whether a buffer is a weight copy, which prepare may write.
-func (p *Program) copied(id BufferID) bool {
-	return slices.ContainsFunc(p.WeightCopies, func(c WeightCopy) bool { return c.Buffer == id })
+// copied are the buffers of weight copies, which prepare may write.
+func (p *Program) copied() map[BufferID]bool {
+	set := make(map[BufferID]bool, len(p.WeightCopies))
+	for i := range p.WeightCopies {
+		set[p.WeightCopies[i].Buffer] = true
+	}
+	return set
 }

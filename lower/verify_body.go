@@ -14,33 +14,41 @@ import (
 // from the rows, those of the step from its description. The inside of a kernel's row is not
 // compared.
 type body struct {
-	*exprs
+	exprs
 	p       *Program
-	nodes   []*ir.Node
-	tensors []tensor
-	values  map[*ir.Value]expr // of nodes, before rounding
-	gemm    *ir.Node           // the product among the nodes, or nil
-	head    *ir.Node           // the other node that is not elementwise, or nil
-	beside  *ir.Node           // the second of two norms in one kernel, or nil
-	sum     *ir.Node           // the sum over rows in the kernel of a norm, or nil
-	done    map[Port]bool      // ports, without dtypes, to which the step stores the right value
+	nodes   members[*ir.Node]
+	tensors grouped[*ir.Value, tensor]
+	roots   grouped[BufferID, tensor] // the same tensors
+	values  map[*ir.Value]expr        // of nodes, before rounding
+	gemm    *ir.Node                  // the product among the nodes, or nil
+	head    *ir.Node                  // the other node that is not elementwise, or nil
+	beside  *ir.Node                  // the second of two norms in one kernel, or nil
+	sum     *ir.Node                  // the sum over rows in the kernel of a norm, or nil
+	done    members[Port]             // ports, without dtypes, to which the step stores the right value
+	walks   [2][][2]int64             // that are compared
 }
 
-// verifyBody compares s with the nodes of its clusters.
-func (p *Program) verifyBody(s *Step) error {
-	b := &body{exprs: newExprs(), p: p, values: map[*ir.Value]expr{}, done: map[Port]bool{}}
-	for _, k := range s.Runs {
-		c := &p.Planned[k]
-		if c.nodes == nil {
-			return nil
-		}
-		b.nodes, b.tensors = append(b.nodes, c.nodes...), append(b.tensors, c.tensors...)
+// verify compares s with the nodes of its clusters.
+func (b *body) verify(s *Step) error {
+	p := b.p
+	nodes, tensors := p.Planned[s.Runs[0]].nodes, p.Planned[s.Runs[0]].tensors
+	for _, k := range s.Runs[1:] {
+		nodes, tensors = slices.Concat(nodes, p.Planned[k].nodes), slices.Concat(tensors, p.Planned[k].tensors)
 	}
-	for _, n := range b.nodes {
+	if slices.ContainsFunc(s.Runs, func(k int32) bool { return p.Planned[k].nodes == nil }) {
+		return nil
+	}
+	b.reset()
+	b.values, b.done = emptied(b.values), members[Port]{list: b.done.list[:0]}
+	b.gemm, b.head, b.beside, b.sum = nil, nil, nil, nil
+	b.nodes = membersOf(nodes)
+	b.tensors = groupedBy(tensors, func(t tensor) *ir.Value { return t.value })
+	b.roots = groupedBy(tensors, func(t tensor) BufferID { return t.root })
+	for _, n := range nodes {
 		if s.Kernel != nil && len(s.Kernel.Parts) > 0 {
 			break
 		}
-		if len(b.nodes) == 2 && slices.ContainsFunc(b.nodes, func(m *ir.Node) bool { return searched(m) == n }) {
+		if len(nodes) == 2 && slices.ContainsFunc(nodes, func(m *ir.Node) bool { return searched(m) == n }) {
 			continue // the other one recomputes its result
 		}
 		at := &b.head
@@ -66,7 +74,7 @@ func (p *Program) verifyBody(s *Step) error {
 	}
 	for _, k := range s.Runs {
 		for _, x := range p.Planned[k].Ports {
-			if x.Write && !x.Unread && p.moves(x) && !b.done[Port{Root: x.Root, At: x.At}] {
+			if x.Write && !x.Unread && p.moves(x) && !b.done.has(Port{Root: x.Root, At: x.At}) {
 				return fmt.Errorf("does not store %s", p.BufferName(x.Root))
 			}
 		}
@@ -76,13 +84,13 @@ func (p *Program) verifyBody(s *Step) error {
 
 // namesAll checks that a step's operands and results are exactly those that its description names.
 func (s *Step) namesAll() error {
-	reads, writes := map[BufferID]bool{}, map[BufferID]bool{}
+	var reads, writes []BufferID
 	clusters := s.Clusters()
 	if s.Gemm != nil || s.Conv != nil {
 		e := s.epilogue()
 		for i, id := range s.In {
 			if i < 2 || i == e.Bias || i == e.Residual || e.Act.Gradient() && i == e.Aux {
-				reads[id] = true
+				reads = append(reads, id)
 			}
 		}
 		if clusters = nil; s.Epilogue != nil {
@@ -94,13 +102,14 @@ func (s *Step) namesAll() error {
 	}
 	for _, c := range clusters {
 		for i := range c.Loads {
-			reads[c.Loads[i].Buffer] = true
+			if id := c.Loads[i].Buffer; id != None {
+				reads = append(reads, id)
+			}
 		}
 		for i := range c.Stores {
-			writes[c.Stores[i].Buffer] = true
+			writes = append(writes, c.Stores[i].Buffer)
 		}
 	}
-	delete(reads, None)
 	if err := sameBuffers(s.In, reads); err != nil {
 		return fmt.Errorf("its operands: %w", err)
 	}
@@ -112,14 +121,15 @@ func (s *Step) namesAll() error {
 	return nil
 }
 
-func sameBuffers(listed []BufferID, named map[BufferID]bool) error {
+func sameBuffers(listed, named []BufferID) error {
+	known, shown := membersOf(named), membersOf(listed)
 	for _, id := range listed {
-		if !named[id] {
+		if !known.has(id) {
 			return errors.New("one is listed that the description does not name")
 		}
 	}
-	for id := range named {
-		if !slices.Contains(listed, id) {
+	for _, id := range named {
+		if !shown.has(id) {
 			return errors.New("one is not listed that the description names")
 		}
 	}
@@ -151,11 +161,12 @@ func (b *body) step(s *Step) error {
 
 // tensor is the strided view of v.
 func (b *body) tensor(v *ir.Value) (t tensor, ok bool) {
-	i := slices.IndexFunc(b.tensors, func(t tensor) bool { return t.value == v })
+	list := b.tensors.with(v)
+	i := slices.IndexFunc(list, func(t tensor) bool { return t.value == v })
 	if i < 0 {
 		return tensor{}, false
 	}
-	return b.tensors[i], true
+	return list[i], true
 }
 
 // over returns the strides of t over an iteration space whose last dimensions are those of t.
@@ -171,10 +182,10 @@ func (t *tensor) over(shape []int64) []int64 {
 
 // value is the computation that a node over shape reads as v.
 func (b *body) value(v *ir.Value, shape []int64) expr {
-	if v.Def == nil || !contains(b.nodes, v.Def) {
+	if v.Def == nil || !b.nodes.has(v.Def) {
 		t, ok := b.tensor(v)
 		if !ok {
-			return b.id(exprKey{op: ir.PIn, of: v.Name})
+			return b.id(exprKey{kind: ofNothing, op: ir.PIn, of: v})
 		}
 		return b.element(t.root, t.at, v.Type.DType, shape, t.over(shape))
 	}
@@ -256,16 +267,24 @@ func (b *body) loads(c *Cluster, computed func(a *Access) expr) []expr {
 func (b *body) stored(id BufferID, offset int64, d ir.DType, e expr, shape, strides []int64) error {
 	buffer := &b.p.Buffers[id]
 	at := buffer.At + offset
-	for _, t := range b.tensors {
-		if v := t.value; t.root == buffer.Root && t.at == at && v.Type.DType == d && v.Def != nil && contains(b.nodes, v.Def) {
-			b.done[Port{Root: t.root, At: t.at}] = true
+	for _, t := range b.roots.with(buffer.Root) {
+		if v := t.value; t.root == buffer.Root && t.at == at && v.Type.DType == d && v.Def != nil && b.nodes.has(v.Def) {
+			b.done.add(Port{Root: t.root, At: t.at})
 			want := b.round(b.computed(v), d)
-			if b.round(e, d) == want && slices.Equal(collapsed(shape, strides), collapsed(ir.Sizes(v.Type.Shape), t.over(ir.Sizes(v.Type.Shape)))) {
+			if b.round(e, d) == want && b.alike(&t, shape, strides) {
 				return nil
 			}
 		}
 	}
 	return fmt.Errorf("stores in %s what its nodes do not compute", b.p.BufferName(id))
+}
+
+// alike reports whether a walk goes over the elements of t in their order.
+func (b *body) alike(t *tensor, shape, strides []int64) bool {
+	own := ir.Sizes(t.value.Type.Shape)
+	b.walks[0] = collapsed(b.walks[0][:0], shape, strides)
+	b.walks[1] = collapsed(b.walks[1][:0], own, t.over(own))
+	return slices.Equal(b.walks[0], b.walks[1])
 }
 
 // product checks a matrix product or convolution with its epilogues.
@@ -379,9 +398,9 @@ func (b *body) operand(s *Step, i int, in []*ir.Value) error {
 // shows reports whether buffer id is the view of v.
 func (b *body) shows(id BufferID, v *ir.Value) bool {
 	buffer := &b.p.Buffers[id]
-	for _, t := range b.tensors {
+	for _, t := range b.tensors.with(v) {
 		if t.value == v && t.root == buffer.Root && t.at == buffer.At && buffer.Type == v.Type && (t.strides == nil || slices.Equal(t.strides, buffer.Strides)) {
-			b.done[Port{Root: t.root, At: t.at}] = true
+			b.done.add(Port{Root: t.root, At: t.at})
 			return true
 		}
 	}

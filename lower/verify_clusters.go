@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -20,7 +21,7 @@ func (p *Program) verifyClusters() error {
 	}
 	for k := range p.Planned {
 		c := &p.Planned[k]
-		if c.View || w.uses[k].launches == 0 && !c.stores() {
+		if c.View || len(w.uses[k].launches) == 0 && !c.stores() {
 			continue
 		}
 		for i, x := range c.Ports {
@@ -36,34 +37,50 @@ func (p *Program) verifyClusters() error {
 type clusterWalk struct {
 	p       *Program
 	uses    []clusterUse
-	scratch map[BufferID][]int32 // by root of scratch memory: the clusters that may use it
-	at      map[BufferID][]portAt
-	running []int // by cluster: the last launch that runs it
-	count   int   // launches so far
+	scratch map[BufferID]*sharing // by root of scratch memory
+	writes  map[BufferID][]int32  // by root: the launches that have written it
+	from    []int32               // by root, from None on: where its ports begin in ports
+	ports   []portAt              // by root, then by cluster
+	running []portAt              // those that a launch touches, see portsOf
+	count   int32                 // launches so far
+	moved   bool                  // whether to note what clusters move
 }
 
 // portAt is a port of a cluster, by their numbers.
-type portAt struct {
-	cluster int32
-	port    int
-}
-
-func newClusterWalk(p *Program) *clusterWalk {
-	w := &clusterWalk{p: p, uses: make([]clusterUse, len(p.Planned)), scratch: map[BufferID][]int32{}, at: map[BufferID][]portAt{}, running: make([]int, len(p.Planned))}
-	for k := range p.Planned {
-		for i, x := range p.Planned[k].Ports {
-			w.at[x.Root] = append(w.at[x.Root], portAt{int32(k), i})
-		}
-	}
-	return w
-}
+type portAt struct{ cluster, port int32 }
 
 // clusterUse is what the launches of a cluster have touched so far.
 type clusterUse struct {
-	ports    []bool // by port
-	written  []BufferID
-	in, out  []BufferID // outside of the cluster, each tensor under all names
-	launches int
+	launches []int32           // their numbers
+	ports    []bool            // by port
+	in, out  members[BufferID] // outside of the cluster, each tensor under all names
+}
+
+// sharing is scratch memory: the launches that have used it, and a cluster that all of them run.
+type sharing struct {
+	launches []int32
+	cluster  int32
+}
+
+func newClusterWalk(p *Program) *clusterWalk {
+	w := &clusterWalk{p: p, uses: make([]clusterUse, len(p.Planned)), scratch: map[BufferID]*sharing{}, writes: map[BufferID][]int32{}, from: make([]int32, len(p.Buffers)+2)}
+	for k := range p.Planned {
+		for _, x := range p.Planned[k].Ports {
+			w.from[x.Root+2]++
+		}
+	}
+	for i := 1; i < len(w.from); i++ {
+		w.from[i] += w.from[i-1]
+	}
+	w.ports = make([]portAt, w.from[len(w.from)-1])
+	next := slices.Clone(w.from)
+	for k := range p.Planned {
+		for i, x := range p.Planned[k].Ports {
+			w.ports[next[x.Root+1]] = portAt{int32(k), int32(i)}
+			next[x.Root+1]++
+		}
+	}
+	return w
 }
 
 // launch notes what a launch of s's clusters reads and writes.
@@ -76,8 +93,7 @@ func (w *clusterWalk) launch(s *Step, part Part) error {
 		if k < 0 || int(k) >= len(w.uses) || w.p.Planned[k].Part != part {
 			return fmt.Errorf("runs cluster %d of the plan, which is not there or of another part", k)
 		}
-		w.uses[k].launches++
-		w.running[k] = w.count
+		w.uses[k].launches = append(w.uses[k].launches, w.count)
 	}
 	for _, id := range s.In {
 		if id == None {
@@ -93,9 +109,8 @@ func (w *clusterWalk) launch(s *Step, part Part) error {
 		}
 	}
 	for _, id := range s.Out {
-		for _, k := range s.Runs {
-			w.uses[k].written = append(w.uses[k].written, w.p.Buffers[id].Root)
-		}
+		root := w.p.Buffers[id].Root
+		w.writes[root] = append(w.writes[root], w.count)
 	}
 	return nil
 }
@@ -107,14 +122,14 @@ func (w *clusterWalk) touch(s *Step, id BufferID, write bool) error {
 	if w.p.isScratch(b.Root) {
 		return w.share(s, b.Root, write)
 	}
-	if !write && !slices.ContainsFunc(s.Runs, func(k int32) bool { return !slices.Contains(w.uses[k].written, b.Root) }) {
+	if !write && w.made(s, b.Root) {
 		return nil
 	}
 	found := false
-	for _, at := range w.at[b.Root] {
+	for _, at := range w.portsOf(s, b.Root) {
 		u, c := &w.uses[at.cluster], &w.p.Planned[at.cluster]
 		x := c.Ports[at.port]
-		if w.running[at.cluster] != w.count || x.Write != write {
+		if x.Write != write {
 			continue
 		}
 		if u.ports == nil {
@@ -127,14 +142,55 @@ func (w *clusterWalk) touch(s *Step, id BufferID, write bool) error {
 		if write {
 			list = &u.out
 		}
-		if !slices.Contains(*list, id) && !(x.Unread && w.p.omits(c, x)) {
-			*list = append(*list, id)
+		if w.moved && !(x.Unread && w.p.omits(c, x)) {
+			list.add(id)
 		}
 	}
 	if !found {
 		return fmt.Errorf("%s, which is no port of its cluster", w.p.describePort(Port{Root: b.Root, At: b.At, DType: b.Type.DType, Write: write}))
 	}
 	return nil
+}
+
+// portsOf lists the ports at root of the clusters that s runs. They are valid until the next call.
+func (w *clusterWalk) portsOf(s *Step, root BufferID) []portAt {
+	list := w.ports[w.from[root+1]:w.from[root+2]]
+	w.running = w.running[:0]
+	if len(list) <= len(s.Runs) {
+		for _, at := range list {
+			if w.runs(at.cluster) {
+				w.running = append(w.running, at)
+			}
+		}
+		return w.running
+	}
+	for _, k := range s.Runs {
+		i, _ := slices.BinarySearchFunc(list, k, func(at portAt, k int32) int { return cmp.Compare(at.cluster, k) })
+		for ; i < len(list) && list[i].cluster == k; i++ {
+			w.running = append(w.running, list[i])
+		}
+	}
+	return w.running
+}
+
+// runs reports whether the launch at hand runs a cluster.
+func (w *clusterWalk) runs(cluster int32) bool {
+	l := w.uses[cluster].launches
+	return len(l) > 0 && l[len(l)-1] == w.count
+}
+
+// made reports whether earlier launches of each cluster that s runs have written root.
+func (w *clusterWalk) made(s *Step, root BufferID) bool {
+	writes := w.writes[root]
+	if len(writes) == 0 {
+		return false
+	}
+	for _, k := range s.Runs {
+		if !slices.ContainsFunc(w.uses[k].launches, func(l int32) bool { _, ok := slices.BinarySearch(writes, l); return ok }) {
+			return false
+		}
+	}
+	return true
 }
 
 // omits reports whether the kernels of c neither read nor write the tensor at unread port x.
@@ -147,20 +203,27 @@ func (p *Program) omits(c *PlannedCluster, x Port) bool {
 
 // share checks that launches of one cluster alone use scratch memory.
 func (w *clusterWalk) share(s *Step, root BufferID, write bool) error {
-	known, ok := w.scratch[root]
+	known := w.scratch[root]
 	switch {
 	case w.p.Buffers[root].Arena == ConstArena:
 		return nil
-	case !ok && write:
-		w.scratch[root] = s.Runs
-	case !ok:
+	case known == nil && write:
+		w.scratch[root] = &sharing{[]int32{w.count}, s.Runs[0]}
+		return nil
+	case known == nil:
 		return fmt.Errorf("reads %s, which no launch has written", w.p.BufferName(root))
-	default:
-		both := slices.DeleteFunc(slices.Clone(known), func(k int32) bool { return w.running[k] != w.count })
-		if len(both) == 0 {
-			return fmt.Errorf("uses %s, which is scratch memory of the cluster of %s", w.p.BufferName(root), w.p.Planned[known[0]].Name)
+	}
+	if !w.runs(known.cluster) {
+		i := slices.IndexFunc(s.Runs, func(k int32) bool { // one that all launches with root have run
+			return !slices.ContainsFunc(known.launches, func(l int32) bool { _, ok := slices.BinarySearch(w.uses[k].launches, l); return !ok })
+		})
+		if i < 0 {
+			return fmt.Errorf("uses %s, which is scratch memory of the cluster of %s", w.p.BufferName(root), w.p.Planned[known.cluster].Name)
 		}
-		w.scratch[root] = both
+		known.cluster = s.Runs[i]
+	}
+	if known.launches[len(known.launches)-1] != w.count {
+		known.launches = append(known.launches, w.count)
 	}
 	return nil
 }
@@ -172,6 +235,7 @@ func (p *Program) isScratch(id BufferID) bool { return p.Scratch > 0 && id >= p.
 // tensor once for each cluster that reads or writes it, whatever the number of launches.
 func (p *Program) ClusterBytes(micro int64) (sum int64) {
 	w := newClusterWalk(p)
+	w.moved = true
 	for part := range NumParts {
 		for i := range p.Parts[part] {
 			if w.launch(&p.Parts[part][i], part) != nil {
@@ -179,12 +243,13 @@ func (p *Program) ClusterBytes(micro int64) (sum int64) {
 			}
 		}
 	}
-	for k, u := range w.uses {
+	for k := range w.uses {
+		u := &w.uses[k]
 		times := int64(1)
 		if p.Planned[k].Part == Micro {
 			times = micro
 		}
-		sum += times * p.Traffic(&Step{In: u.in, Out: u.out})
+		sum += times * p.Traffic(&Step{In: u.in.list, Out: u.out.list})
 	}
 	return sum
 }

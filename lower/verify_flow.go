@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -11,12 +12,12 @@ import (
 // says.
 type flow struct {
 	p    *Program
-	held map[BufferID]map[*ir.Value]bool // by root
+	held []members[*ir.Value] // by root, from None on
 }
 
 // verifyFlow checks the steps of all parts in their order.
 func (p *Program) verifyFlow() error {
-	f := &flow{p, map[BufferID]map[*ir.Value]bool{}}
+	f := &flow{p, make([]members[*ir.Value], len(p.Buffers)+1)}
 	for part := range NumParts {
 		f.commit()
 		for i := range p.Parts[part] {
@@ -29,13 +30,15 @@ func (p *Program) verifyFlow() error {
 	return nil
 }
 
+func (f *flow) at(root BufferID) *members[*ir.Value] { return &f.held[root+1] }
+
 // commit is called between two parts: next values of variables that were written become their
 // values.
 func (f *flow) commit() {
-	for _, held := range f.held {
-		for v := range held {
+	for root := range f.held {
+		for _, v := range f.held[root].list {
 			if v.Next != nil {
-				held[v.Next] = true
+				f.held[root].add(v.Next)
 			}
 		}
 	}
@@ -44,8 +47,9 @@ func (f *flow) commit() {
 func (f *flow) step(s *Step) error {
 	for _, k := range s.Runs {
 		c := &f.p.Planned[k]
-		for _, t := range c.tensors {
-			if (t.value.Def == nil || !contains(c.nodes, t.value.Def)) && !f.holds(t.root, t.value) {
+		nodes := membersOf(c.nodes)
+		for i := range c.tensors {
+			if t := &c.tensors[i]; (t.value.Def == nil || !nodes.has(t.value.Def)) && !f.holds(t.root, t.value) {
 				return fmt.Errorf("reads %s from %s, which holds something else then", t.value, f.p.BufferName(t.root))
 			}
 		}
@@ -53,8 +57,8 @@ func (f *flow) step(s *Step) error {
 	for _, k := range s.Runs {
 		c := &f.p.Planned[k]
 		if c.nodes == nil { // a copy of a next value to its variable
-			if from, to := c.Ports[0].Root, c.Ports[1].Root; f.held[from] != nil {
-				f.held[to] = f.held[from]
+			if from, to := f.at(c.Ports[0].Root), f.at(c.Ports[1].Root); from.list != nil {
+				*to = membersOf(slices.Clone(from.list))
 			}
 		}
 		f.write(c)
@@ -63,23 +67,27 @@ func (f *flow) step(s *Step) error {
 }
 
 func (f *flow) write(c *PlannedCluster) {
-	for _, t := range c.tensors {
-		if v := t.value; v.Def != nil && contains(c.nodes, v.Def) {
-			if f.held[t.root] == nil || t.strides == nil {
-				f.held[t.root] = map[*ir.Value]bool{}
-			}
-			f.held[t.root][v] = true
+	nodes := membersOf(c.nodes)
+	for i := range c.tensors {
+		t := &c.tensors[i]
+		v := t.value
+		if v.Def == nil || !nodes.has(v.Def) {
+			continue
 		}
+		held := f.at(t.root)
+		if t.strides == nil {
+			*held = members[*ir.Value]{}
+		}
+		held.add(v)
 	}
 }
 
 // holds reports whether root holds v: v was written there, or v is a view and its operand was.
 func (f *flow) holds(root BufferID, v *ir.Value) bool {
-	held := f.held[root]
-	switch {
-	case held == nil: // a variable before its update, or a read before a write, which another check reports
+	switch held := f.at(root); {
+	case held.list == nil: // a variable before its update, or a read before a write, which another check reports
 		return v.Def == nil || f.shows(root, v)
-	case held[v]:
+	case held.has(v):
 		return true
 	}
 	return f.shows(root, v)

@@ -14,8 +14,8 @@ func (b *body) kernel(s *Step) error {
 	if len(s.Kernel.Parts) > 0 {
 		return b.parts(s)
 	}
-	if len(b.nodes) == 1 {
-		b.head = b.nodes[0]
+	if len(b.nodes.list) == 1 {
+		b.head = b.nodes.list[0]
 	}
 	if b.beside != nil && len(s.In) > 0 && s.In[0] != None && !b.shows(s.In[0], b.head.In[0]) {
 		b.head, b.beside = b.beside, b.head
@@ -81,7 +81,7 @@ func (b *body) pooled(s *Step) error {
 		return errors.New("searches other windows than its pool")
 	}
 	in := []*ir.Value{n.In[0], n.In[1]}
-	if contains(b.nodes, pool) {
+	if b.nodes.has(pool) {
 		in[1] = pool.In[0]
 	}
 	return errors.Join(b.kernelTypes(s), b.operand(s, 0, in), b.operand(s, 1, in), b.results(s))
@@ -109,7 +109,7 @@ func (b *body) norm(s *Step) error {
 	}
 	for i, v := range n.In {
 		switch {
-		case v == nil || v.Def == nil || !contains(b.nodes, v.Def):
+		case v == nil || v.Def == nil || !b.nodes.has(v.Def):
 			if f.Sign > 0 && i == b.p.Target.Caps().NormOf(n).Prologue {
 				return errors.New("takes an operand through the gradient of a ReLU that is not in its cluster")
 			}
@@ -145,7 +145,7 @@ func (b *body) withoutSigns(s *Step) (*Step, error) {
 	if f.Signs != last || f.SignsOf != 0 && f.SignsOf != f.Copy || b.p.Buffers[s.Out[last]].Size*8 != b.p.Buffers[s.Out[f.SignsOf]].Type.Shape.Elements() {
 		return nil, errors.New("its signs are not those of one of its results")
 	}
-	b.done[Port{Root: b.p.Buffers[s.Out[last]].Root}] = true
+	b.done.add(Port{Root: b.p.Buffers[s.Out[last]].Root})
 	own.Out = s.Out[:last]
 	return &own, nil
 }
@@ -202,7 +202,7 @@ func (b *body) normTypes(s *Step) error {
 // sumsRows reports whether n is a sum that the kernel of a norm among the nodes computes.
 func (b *body) sumsRows(n *ir.Node) bool {
 	caps := b.p.Target.Caps()
-	return slices.ContainsFunc(b.nodes, func(m *ir.Node) bool {
+	return slices.ContainsFunc(b.nodes.list, func(m *ir.Node) bool {
 		r := caps.RowsOf(m)
 		return r.Sums && n.SumsRows(r.Cols)
 	})

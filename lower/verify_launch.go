@@ -15,7 +15,7 @@ var epilogueOps = map[Act]ir.Op{Relu: ir.OpRelu, Tanh: ir.OpTanh, Gelu: ir.OpGel
 // the kernel stores for the gradient is rounded.
 func (b *body) activation(s *Step, x expr, shape []int64) (expr, error) {
 	e := s.epilogue()
-	i := slices.IndexFunc(b.nodes, func(n *ir.Node) bool { return n.Op == epilogueOps[e.Act] })
+	i := slices.IndexFunc(b.nodes.list, func(n *ir.Node) bool { return n.Op == epilogueOps[e.Act] })
 	if i < 0 {
 		return x, fmt.Errorf("no node of its cluster is a %s", e.Act)
 	}
@@ -25,7 +25,7 @@ func (b *body) activation(s *Step, x expr, shape []int64) (expr, error) {
 			return x, err
 		}
 	}
-	n := b.nodes[i]
+	n := b.nodes.list[i]
 	in := []expr{b.round(x, n.In[0].Type.DType)}
 	if e.Act.Gradient() {
 		in = append(in, b.buffer(s.In[e.Aux], shape))

@@ -48,9 +48,6 @@ func lowered(t testing.TB, src string) *Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Verify(p); err != nil {
-		t.Fatalf("%v\n%s", err, p)
-	}
 	return p
 }
 

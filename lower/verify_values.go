@@ -1,8 +1,8 @@
 package lower
 
 import (
-	"fmt"
 	"math"
+	"slices"
 
 	"ampc/ir"
 )
@@ -13,23 +13,59 @@ type expr int32
 // exprKey is one computation over others: a primitive, an element of a tensor, or a result of a
 // node that is not elementwise.
 type exprKey struct {
-	op        ir.Prim
-	typ, to   ir.DType
-	a, b, c   expr
-	imm       uint64
-	num       int64
-	of        string   // a tensor: its root and its strided view
-	node      *ir.Node // a result of this node, number num
-	isOperand bool
+	kind    exprKind
+	op      ir.Prim
+	typ, to ir.DType
+	a, b, c expr
+	imm     uint64
+	num     int64
+	of      *ir.Value
 }
+
+type exprKind uint8
+
+const (
+	ofPrimitive exprKind = iota
+	ofRoot               // a is the root and num the byte from which on a tensor is walked
+	ofWalk               // a, and a dimension of num elements that are imm apart
+	ofResult             // of a node that is not elementwise
+	ofNothing            // an operand that is no port
+)
 
 // exprs numbers computations.
 type exprs struct {
-	ids  map[exprKey]expr
-	keys []exprKey
+	ids   map[exprKey]expr
+	keys  []exprKey
+	walk  [][2]int64 // of the element at hand
+	codes map[rowKey]rowCode
 }
 
-func newExprs() *exprs { return &exprs{ids: map[exprKey]expr{}} }
+// rowKey and rowCode are the code of the last node of an op with a type.
+type rowKey struct {
+	op  ir.Op
+	typ ir.Type
+}
+
+type rowCode struct {
+	of      *ir.Node
+	code    []ir.Instr
+	results []ir.Reg
+}
+
+// reset forgets all computations.
+func (x *exprs) reset() {
+	x.keys = x.keys[:0]
+	x.ids = emptied(x.ids)
+}
+
+// emptied is an empty map: m, unless m has been so large that another one is cheaper.
+func emptied[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil || len(m) > 256 {
+		return map[K]V{}
+	}
+	clear(m)
+	return m
+}
 
 func (x *exprs) id(k exprKey) expr {
 	if id, ok := x.ids[k]; ok {
@@ -44,12 +80,19 @@ func (x *exprs) id(k exprKey) expr {
 // element is an element of a tensor that begins at byte at of root and is walked over shape by
 // strides.
 func (x *exprs) element(root BufferID, at int64, d ir.DType, shape, strides []int64) expr {
-	return x.id(exprKey{op: ir.PIn, typ: ir.RegType(d), to: d, isOperand: true, of: fmt.Sprint(root, "+", at, collapsed(shape, strides))})
+	k := exprKey{kind: ofRoot, op: ir.PIn, typ: ir.RegType(d), to: d, a: expr(root), num: at}
+	e := x.id(k)
+	x.walk = collapsed(x.walk[:0], shape, strides)
+	for _, w := range x.walk {
+		k.kind, k.a, k.num, k.imm = ofWalk, e, w[0], uint64(w[1])
+		e = x.id(k)
+	}
+	return e
 }
 
-// collapsed lists sizes and strides of a walk with as few dimensions as possible. Two walks over
-// the same elements in the same order collapse to the same list.
-func collapsed(shape, strides []int64) (list [][2]int64) {
+// collapsed appends sizes and strides of a walk with as few dimensions as possible to an empty list.
+// Two walks over the same elements in the same order collapse to the same list.
+func collapsed(list [][2]int64, shape, strides []int64) [][2]int64 {
 	for i, n := range shape {
 		last := len(list) - 1
 		switch {
@@ -65,7 +108,7 @@ func collapsed(shape, strides []int64) (list [][2]int64) {
 
 // result is the computation of result i of node n, before rounding.
 func (x *exprs) result(n *ir.Node, i int) expr {
-	return x.id(exprKey{op: ir.PIn, typ: ir.RegType(n.Out[i].Type.DType), node: n, num: int64(i)})
+	return x.id(exprKey{kind: ofResult, op: ir.PIn, typ: ir.RegType(n.Out[i].Type.DType), of: n.Out[i]})
 }
 
 // round is e rounded to d, in a register.
@@ -73,7 +116,7 @@ func (x *exprs) round(e expr, d ir.DType) expr {
 	if !d.Low() && (!d.Integer() || d == ir.RegType(d)) {
 		return e
 	}
-	if k := x.keys[e]; (k.isOperand || k.op == ir.PRound) && k.to == d {
+	if k := &x.keys[e]; (k.kind == ofRoot || k.kind == ofWalk || k.op == ir.PRound) && k.to == d {
 		return e
 	}
 	return x.id(exprKey{op: ir.PRound, typ: ir.RegType(d), to: d, a: e})
@@ -123,11 +166,27 @@ func (x *exprs) apply(op ir.Op, in ...expr) expr {
 
 // node is the computation of the elementwise node n, before rounding.
 func (x *exprs) node(n *ir.Node, in func(i int) expr) []expr {
-	code, results := ir.NodeCode(n)
-	regs := x.run(code.Ins, in)
-	out := make([]expr, len(results))
-	for i, r := range results {
+	key := rowKey{n.Op, n.Out[0].Type}
+	row, ok := x.codes[key]
+	if !ok || !sameRow(row.of, n) {
+		code, results := ir.NodeCode(n)
+		row = rowCode{n, code.Ins, results}
+		if x.codes == nil {
+			x.codes = map[rowKey]rowCode{}
+		}
+		x.codes[key] = row
+	}
+	regs := x.run(row.code, in)
+	out := make([]expr, len(row.results))
+	for i, r := range row.results {
 		out[i] = regs[r]
 	}
 	return out
+}
+
+// sameRow reports whether two nodes of one op have equal attributes and types, and so equal code.
+func sameRow(a, b *ir.Node) bool {
+	return a.Attrs.Equal(b.Attrs) &&
+		slices.EqualFunc(a.In, b.In, func(x, y *ir.Value) bool { return (x == nil) == (y == nil) && (x == nil || x.Type == y.Type) }) &&
+		slices.EqualFunc(a.Out, b.Out, func(x, y *ir.Value) bool { return x.Type == y.Type })
 }

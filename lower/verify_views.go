@@ -7,36 +7,43 @@ import (
 	"ampc/ir"
 )
 
+// filled are the parts of a root that steps have written.
+type filled struct {
+	parts map[string]int64 // bytes, by the key of a view
+	sum   int64
+}
+
+func (f *filled) add(key string, bytes int64) {
+	f.sum += bytes - f.parts[key]
+	f.parts[key] = bytes
+}
+
 // fill records what a step writes of a root: all of it, or the part that a strided view shows.
 func (v *checker) fill(id BufferID, first bool) {
 	b := &v.p.Buffers[id]
-	parts := v.filled[b.Root]
+	f := v.filled[b.Root]
 	switch {
 	case b.dense():
 		delete(v.filled, b.Root)
+		return
 	case first:
-		v.filled[b.Root] = map[string]int64{b.view().Key(): b.Size}
-	case parts != nil:
-		parts[b.view().Key()] = b.Size
+		f = &filled{parts: map[string]int64{}}
+		v.filled[b.Root] = f
+	case f == nil:
+		return
 	}
+	f.add(b.view().Key(), b.Size)
 }
 
 // complete checks that the part of a root that a step reads was written: this part itself, or all
 // parts.
 func (v *checker) complete(id BufferID) error {
 	b := &v.p.Buffers[id]
-	parts := v.filled[b.Root]
-	if parts == nil || parts[b.view().Key()] > 0 {
+	f := v.filled[b.Root]
+	if f == nil || f.sum >= v.p.Buffers[b.Root].Size || f.parts[b.view().Key()] > 0 {
 		return nil
 	}
-	sum := int64(0)
-	for _, n := range parts {
-		sum += n
-	}
-	if root := &v.p.Buffers[b.Root]; sum < root.Size {
-		return fmt.Errorf("%%%s is read, of which %d bytes of %d have been written", b.Name, sum, root.Size)
-	}
-	return nil
+	return fmt.Errorf("%%%s is read, of which %d bytes of %d have been written", b.Name, f.sum, v.p.Buffers[b.Root].Size)
 }
 
 // verifyViews checks that steps without strides have contiguous buffers, and that parts which one step

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ampc/ir"
+	"ampc/lower"
 )
 
 // gptGraph is a decoder with tied embeddings, as the zoo's: pre-norm blocks,
@@ -106,6 +107,31 @@ func BenchmarkPipeline(b *testing.B) {
 			for pass, d := range took {
 				b.ReportMetric(float64(d.Microseconds())/1000/float64(b.N), "ms-"+pass)
 			}
+		})
+	}
+}
+
+// BenchmarkVerify checks the lowered programs of such decoders, which takes as long for each node of
+// the longer ones.
+func BenchmarkVerify(b *testing.B) {
+	for _, layers := range []int64{48, 480, 4800} {
+		b.Run(fmt.Sprintf("layers=%d", layers), func(b *testing.B) {
+			g := gptGraph(layers, 8, 1024, 1600, 25, 50257)
+			c := trainConfig(MixedF16())
+			c.NoVerify = true
+			if err := Run(g, c); err != nil {
+				b.Fatal(err)
+			}
+			p, err := lower.Unverified(g, lower.CPU)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if err := lower.Verify(p); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(g.NumNodes()), "ns/node")
 		})
 	}
 }

@@ -54,9 +54,6 @@ func TestRowsRunWithTheirChains(t *testing.T) {
 				t.Errorf("%s under %s: the launches are %q, want %q\n%s", name, policy.Name, got, c.want, g)
 			}
 			p, err := lower.Lower(g, target)
-			if err == nil {
-				err = lower.Verify(p)
-			}
 			if err != nil {
 				t.Errorf("%s under %s: %v\n%s", name, policy.Name, err, g)
 			} else if moved := int(p.ClusterBytes(1)); cut > 0 && cut != moved {

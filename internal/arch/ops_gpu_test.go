@@ -98,11 +98,7 @@ func refusedBy(target lower.Target, text string) (ir.DType, error) {
 	if err := lower.Check(g, target); err != nil {
 		return d, err
 	}
-	p, err := lower.Lower(g, target)
-	if err == nil {
-		err = lower.Verify(p)
-	}
-	if err != nil {
+	if _, err := lower.Lower(g, target); err != nil {
 		return ir.Invalid, fmt.Errorf("Check has no objection, but: %w", err)
 	}
 	return d, nil

@@ -32,7 +32,7 @@ func verifyLaunch(p *lower.Program, s *lower.Step) error {
 			return fmt.Errorf("launches kernel %s over a grid of %v", k.Name, l.Grid)
 		}
 	}
-	f := footprint{s: s, p: p}
+	f := newFootprint(p, s)
 	for i, a := range l.Takes {
 		if err := f.take(l.Args[i], a, a.Elems); err != nil {
 			return fmt.Errorf("kernel %s, argument %s: %w", k.Name, a.Name, err)
@@ -64,9 +64,20 @@ func kernelNamed(p *lower.Program, name string) *ptx.Kernel {
 
 // footprint collects what a launch reads and writes.
 type footprint struct {
-	s             *lower.Step
-	p             *lower.Program
-	reads, writes []lower.BufferID
+	s       *lower.Step
+	p       *lower.Program
+	in, out map[lower.BufferID]bool // the step's operands and results: whether the launch reads or writes them
+}
+
+func newFootprint(p *lower.Program, s *lower.Step) *footprint {
+	f := &footprint{s, p, make(map[lower.BufferID]bool, len(s.In)), make(map[lower.BufferID]bool, len(s.Out))}
+	for _, id := range s.In {
+		f.in[id] = false
+	}
+	for _, id := range s.Out {
+		f.out[id] = false
+	}
+	return f
 }
 
 // take records that the kernel reads or writes n elements of a buffer.
@@ -80,16 +91,16 @@ func (f *footprint) take(id lower.BufferID, a lower.Argument, n int64) error {
 	}
 	for _, x := range []struct {
 		touched  bool
-		has      []lower.BufferID
-		seen     *[]lower.BufferID
+		has      map[lower.BufferID]bool
 		verb, to string
-	}{{a.Read, f.s.In, &f.reads, "reads", "operand"}, {a.Write, f.s.Out, &f.writes, "writes", "result"}} {
-		if x.touched && !slices.Contains(x.has, id) {
+	}{{a.Read, f.in, "reads", "operand"}, {a.Write, f.out, "writes", "result"}} {
+		if !x.touched {
+			continue
+		}
+		if _, ok := x.has[id]; !ok {
 			return fmt.Errorf("it %s %%%s, which is not one of the step's %ss", x.verb, b.Name, x.to)
 		}
-		if x.touched {
-			*x.seen = append(*x.seen, id)
-		}
+		x.has[id] = true
 	}
 	return nil
 }
@@ -176,11 +187,12 @@ func (f *footprint) row(l *lower.Launch, i int, words []lower.Word) error {
 // all checks that the step names only operands and results that the kernel reads or writes.
 func (f *footprint) all() error {
 	for _, x := range []struct {
-		has, seen []lower.BufferID
-		verb      string
-	}{{f.s.In, f.reads, "reads"}, {f.s.Out, f.writes, "writes"}} {
-		for _, id := range x.has {
-			if id != lower.None && !slices.Contains(x.seen, id) {
+		list []lower.BufferID
+		seen map[lower.BufferID]bool
+		verb string
+	}{{f.s.In, f.in, "reads"}, {f.s.Out, f.out, "writes"}} {
+		for _, id := range x.list {
+			if id != lower.None && !x.seen[id] {
 				return fmt.Errorf("kernel %s never %s %s", f.s.Launch.Kernel, x.verb, f.p.BufferName(id))
 			}
 		}

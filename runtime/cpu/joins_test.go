@@ -83,9 +83,6 @@ func joined(t *testing.T, target lower.Target, j join, list ...part) *lower.Prog
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lower.Verify(p); err != nil {
-		t.Fatalf("%v\n%s", err, p)
-	}
 	p.Target = lower.CPU
 	return p
 }

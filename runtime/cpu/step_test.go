@@ -24,9 +24,6 @@ func loaded(t testing.TB, b *Backend, src string) (*lower.Program, runtime.Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lower.Verify(p); err != nil {
-		t.Fatal(err)
-	}
 	s, err := b.NewStore(p.Vars)
 	if err != nil {
 		t.Fatal(err)

@@ -202,9 +202,6 @@ func (s *sample) load(b runtime.Backend) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lower.Verify(p); err != nil {
-		return nil, err
-	}
 	store, err := b.NewStore(p.Vars)
 	if err != nil {
 		return nil, err
