@@ -27,6 +27,7 @@ func TestStepsOnceRefused(t *testing.T) {
 		{"a gradient joined with 16 bits", []string{"mixed-f16"}, joinedGradient},
 		{"a function and a gradient alike", []string{"oneflow-bf16", "oneflow-f16"}, alikeGradients},
 		{"gradients that the source has in the other 16 bits", []string{"oneflow-f16", "mixed-f16"}, otherGradients},
+		{"a part of a weight that is cast", []string{"o1-f16", "oneflow-f16"}, castWeight},
 		{"Lion with a clipped gradient in 16 bits", []string{"mixed-bf16", "o2-bf16"}, clippedLion},
 		{"the gradient of a weight that is moved", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, movedWeight},
 		{"a returned value, moved for sums", []string{"mixed-f16", "mixed-bf16"}, movedResult},
@@ -142,6 +143,12 @@ func otherGradients(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
 	own := ampc.Dynamic()
 	losses := []ampc.Loss{{Value: m.ReduceMean(m.Square(cell))}, {Value: m.ReduceMean(m.Abs(cell)), Scaler: &own}}
 	return ampc.TrainConfig{Optimizer: optim.Lion(optim.LionOptions{})}, losses
+}
+
+func castWeight(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	w := m.Cast(m.Param("w", ampc.Fill(1), 7, 15), ampc.F16)
+	sums := m.ReduceL1(part(m, w, 4, 5), ampc.ReduceOptions{Axes: []int{0}})
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.ReduceMean(m.Square(sums))}}
 }
 
 func clippedLion(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {

@@ -111,10 +111,10 @@ func (r *rounding) wideAs(n, t *ir.Node) bool {
 }
 
 // led reports whether t is a backward node that follows its forward node, and that is stored in 16
-// bits.
+// bits. An eager system gives gradients the dtype that the source gives forward.
 func (r *rounding) led(t *ir.Node) bool {
 	f := r.leader(t)
-	return f != nil && r.storedLow(f.Out[0])
+	return f != nil && (r.storedLow(f.Out[0]) || r.rules.Eager && f.Out[0].Type.DType == r.rules.Low)
 }
 
 // leader is the forward node that t, of backward, follows; nil if that has a dtype of its own.
