@@ -57,6 +57,7 @@ type turnedRun struct {
 
 	w, ldw, ldw3, next reg.GPVirtual // of the rows that the next pass reads
 	x                  reg.GPVirtual // of the next depths
+	last               bool          // of the last depths, fewer than in a line
 	sum                [][]vec       // of a row, by vector
 }
 
@@ -69,7 +70,9 @@ func (r *turnedRun) depths() int {
 }
 
 // lines reports whether rows of a square are vectors of halves, two depths a lane.
-func (r *turnedRun) lines() bool { return r.v.wide() && sizeInMemory(r.t) == 2 }
+func (r *turnedRun) lines() bool {
+	return sizeInMemory(r.t) == 2 && (r.v.wide() || r.t == "BF16" && !r.last)
+}
 
 // pass emits the sums of so many vectors of columns over all depths.
 func (r *turnedRun) pass(first, vectors int) {
@@ -89,16 +92,26 @@ func (r *turnedRun) pass(first, vectors int) {
 	MOVQ(k, squares)
 	SHRQ(Imm(uint64(log2(r.depths()))), squares)
 	JZ(LabelRef(name("rest")))
-	loop(name("square"), squares, func() {
+	square := func() {
 		r.squares(w, next, vectors, nil, "")
 		ADDQ(imm(r.depths()*sizeInMemory(r.t)), w)
 		ADDQ(imm(r.depths()*sizeInMemory(r.t)), next)
 		ADDQ(imm(4*r.steps()*r.m), r.x)
-	})
+	}
+	loop(name("square"), squares, square)
 	Label(name("rest"))
 	ANDQ(imm(r.depths()-1), k)
 	JZ(LabelRef(name("store")))
+	if r.last = !v.wide(); r.last && r.t == "BF16" { // half a line, without masks of halves
+		CMPQ(k, imm(v.w))
+		JL(LabelRef(name("last")))
+		square()
+		SUBQ(imm(v.w), k)
+		JZ(LabelRef(name("store")))
+		Label(name("last"))
+	}
 	r.squares(w, next, vectors, k, name("part"))
+	r.last = false
 	Label(name("store"))
 	r.store(first, vectors)
 	if first+vectors < 2 {
@@ -117,29 +130,54 @@ func (r *turnedRun) squares(w, next reg.GPVirtual, vectors int, k reg.GPVirtual,
 	MOVQ(next, ahead)
 	load := r.loader(k)
 	for j := range vectors {
-		in := make([]vec, v.w)
-		for i := range in {
-			if k == nil {
-				PREFETCHT1(r.row(ahead, i))
-			}
-			in[i] = load(r.row(at, i))
-			if i%4 == 3 {
+		end := fmt.Sprint(label, j, "end")
+		for part := range r.parts() {
+			in := r.rows(at, ahead, part, load, k == nil && part == 0)
+			r.columns(in, func(i int, c vec) {
+				i += part * v.w
+				r.multiply(i, c, j)
+				if step := r.depths() / r.steps(); k != nil && i < r.steps()-1 {
+					CMPQ(k, imm((i+1)*step))
+					JLE(LabelRef(end))
+				}
+			})
+		}
+		if k != nil {
+			Label(end)
+		}
+		if j < vectors-1 {
+			for range v.w / 4 {
 				LEAQ(Mem{Base: at, Index: r.ldw, Scale: 4}, at)
 				LEAQ(Mem{Base: ahead, Index: r.ldw, Scale: 4}, ahead)
 			}
 		}
-		end := fmt.Sprint(label, j, "end")
-		r.columns(in, func(i int, c vec) {
-			r.multiply(i, c, j)
-			if step := r.depths() / r.steps(); k != nil && i < r.steps()-1 {
-				CMPQ(k, imm((i+1)*step))
-				JLE(LabelRef(end))
-			}
-		})
-		if k != nil {
-			Label(end)
+	}
+}
+
+// rows loads a part of the rows of a square from p on, and prefetches those from ahead on.
+func (r *turnedRun) rows(p, ahead reg.GPVirtual, part int, load func(m Mem, part int) vec, prefetch bool) (in []vec) {
+	at, next := GP64(), GP64()
+	MOVQ(p, at)
+	MOVQ(ahead, next)
+	for i := range r.v.w {
+		if prefetch {
+			PREFETCHT1(r.row(next, i))
+		}
+		in = append(in, load(r.row(at, i).Offset(32*part), part))
+		if i%4 == 3 {
+			LEAQ(Mem{Base: at, Index: r.ldw, Scale: 4}, at)
+			LEAQ(Mem{Base: next, Index: r.ldw, Scale: 4}, next)
 		}
 	}
+	return in
+}
+
+// parts is how many pieces of a square are transposed one after the other: those of f16 as halves, which are widened then.
+func (r *turnedRun) parts() int {
+	if r.t == "F16" && r.lines() {
+		return 2
+	}
+	return 1
 }
 
 // steps is the number of columns of a square.
@@ -153,22 +191,26 @@ func (r *turnedRun) steps() int {
 // row is the address of row i of the four that begin at p.
 func (r *turnedRun) row(p reg.GPVirtual, i int) Mem { return rowOfFour(p, r.ldw, r.ldw3, i) }
 
-// loader returns what loads a row of a square, or the first k elements of one.
-func (r *turnedRun) loader(k reg.GPVirtual) func(m Mem) vec {
+// loader returns what loads a part of a row of a square, or the first of k elements of one.
+func (r *turnedRun) loader(k reg.GPVirtual) func(m Mem, part int) vec {
 	v := r.v
-	var mask reg.Register
+	var mask [2]reg.OpmaskVirtual
 	var e *edge
 	switch {
 	case k != nil && r.lines():
-		mask = v.firstHalves(k)
+		mask[0], mask[1] = v.firstHalves(k), K()
+		KSHIFTRD(Imm(16), mask[0], mask[1])
 	case k != nil:
 		e = v.edge(r.t, k)
 	}
-	return func(m Mem) vec {
+	return func(m Mem, part int) vec {
 		x := v.new()
+		if r.parts() > 1 {
+			x = YMM()
+		}
 		switch {
-		case mask != nil:
-			VMOVDQU16_Z(m, mask, x)
+		case k != nil && r.lines():
+			VMOVDQU16_Z(m, mask[part], x)
 		case e != nil:
 			v.loadEdge(r.t, m, e, x)
 		case r.lines():
@@ -183,21 +225,15 @@ func (r *turnedRun) loader(k reg.GPVirtual) func(m Mem) vec {
 	}
 }
 
-// columns visits the columns of a square in ascending depth, widened unless they are words.
+// columns visits the columns of a part of a square in ascending depth, widened unless they are words.
 func (r *turnedRun) columns(in []vec, visit func(i int, c vec)) {
 	v := r.v
 	switch {
-	case r.t == "F16" && r.lines():
-		for i, c := range v.transpose(in) {
-			for part := range 2 {
-				half, wide := YMM(), v.new()
-				if part > 0 {
-					VPSRLD(Imm(16), c, c)
-				}
-				VPMOVDW(c, half)
-				VCVTPH2PS(half, wide)
-				visit(2*i+part, wide)
-			}
+	case r.parts() > 1:
+		for i, c := range transposeHalves(in) {
+			wide := v.new()
+			VCVTPH2PS(c, wide)
+			visit(i, wide)
 		}
 	case r.t == "BF16" && r.lines():
 		high := v.reg(bits(0xffff0000))
@@ -205,7 +241,7 @@ func (r *turnedRun) columns(in []vec, visit func(i int, c vec)) {
 			low := v.new()
 			VPSLLD(Imm(16), c, low)
 			visit(2*i, low)
-			VPANDD(high, c, c)
+			v.do(andI, high, c, c)
 			visit(2*i+1, c)
 		}
 	default:

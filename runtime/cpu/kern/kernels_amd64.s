@@ -40454,94 +40454,96 @@ TEXT ·turned1VNNIAVX512(SB), NOSPLIT, $0-72
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z6
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z6
 	VPADDW       Z6, Z6, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z7
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z7
 	VPADDW       Z7, Z7, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z8
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z8
 	VPADDW       Z8, Z8, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z9
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z9
 	VPADDW       Z9, Z9, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z10
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z10
 	VPADDW       Z10, Z10, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z11
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z11
 	VPADDW       Z11, Z11, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z12
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z13
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z13
 	VPADDW       Z13, Z13, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z14
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z14
 	VPADDW       Z14, Z14, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z15
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z15
 	VPADDW       Z15, Z15, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z16
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z16
 	VPADDW       Z16, Z16, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z17
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z17
 	VPADDW       Z17, Z17, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z18
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z18
 	VPADDW       Z18, Z18, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z19
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z19
 	VPADDW       Z19, Z19, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z20
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z20
 	VPADDW       Z20, Z20, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z21
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z21
 	VPADDW       Z21, Z21, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Z7, Z6, Z3
 	VUNPCKHPS    Z7, Z6, Z6
 	VUNPCKLPS    Z9, Z8, Z7
@@ -40638,6 +40640,15 @@ square0:
 	LONG $0x4866f262; WORD $0xe752 // VDPBF16PS Z7, Z3, Z4
 	VBROADCASTSS 60(DI), Z3
 	LONG $0x4866f262; WORD $0xe652 // VDPBF16PS Z6, Z3, Z4
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Z6
 	VPADDW       Z6, Z6, Z3
@@ -40835,78 +40846,81 @@ rest0:
 	MOVL         $0xffffffff, R8
 	BZHIL        SI, R8, R8
 	KMOVD        R8, K1
-	VMOVDQU16.Z  (AX), K1, Z6
+	KSHIFTRD     $0x10, K1, K2
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	VMOVDQU16.Z  (R8), K1, Z6
 	VPADDW       Z6, Z6, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z7
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z7
 	VPADDW       Z7, Z7, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z8
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z8
 	VPADDW       Z8, Z8, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z9
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z9
 	VPADDW       Z9, Z9, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z10
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z10
 	VPADDW       Z10, Z10, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z11
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z11
 	VPADDW       Z11, Z11, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z12
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z13
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z13
 	VPADDW       Z13, Z13, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z14
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z14
 	VPADDW       Z14, Z14, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z15
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z15
 	VPADDW       Z15, Z15, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z16
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z16
 	VPADDW       Z16, Z16, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z17
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z17
 	VPADDW       Z17, Z17, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z18
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z18
 	VPADDW       Z18, Z18, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z19
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z19
 	VPADDW       Z19, Z19, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z20
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z20
 	VPADDW       Z20, Z20, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z21
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z21
 	VPADDW       Z21, Z21, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
 	VUNPCKLPS    Z7, Z6, Z3
 	VUNPCKHPS    Z7, Z6, Z6
 	VUNPCKLPS    Z9, Z8, Z7
@@ -41035,6 +41049,15 @@ rest0:
 	LONG $0x4866f262; WORD $0xe652 // VDPBF16PS Z6, Z3, Z4
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VMOVDQU16.Z  (AX), K1, Z6
 	VPADDW       Z6, Z6, Z3
 	VPADDW       Z0, Z3, Z3
@@ -41545,94 +41568,96 @@ TEXT ·turned2VNNIAVX512(SB), NOSPLIT, $0-72
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z8
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z8
 	VPADDW       Z8, Z8, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z9
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z9
 	VPADDW       Z9, Z9, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z10
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z10
 	VPADDW       Z10, Z10, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z11
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z11
 	VPADDW       Z11, Z11, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z12
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z13
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z13
 	VPADDW       Z13, Z13, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z14
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z14
 	VPADDW       Z14, Z14, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z15
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z15
 	VPADDW       Z15, Z15, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z16
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z16
 	VPADDW       Z16, Z16, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z17
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z17
 	VPADDW       Z17, Z17, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z18
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z18
 	VPADDW       Z18, Z18, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z19
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z19
 	VPADDW       Z19, Z19, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z20
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z20
 	VPADDW       Z20, Z20, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z21
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z21
 	VPADDW       Z21, Z21, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z22
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z22
 	VPADDW       Z22, Z22, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z23
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z23
 	VPADDW       Z23, Z23, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Z9, Z8, Z3
 	VUNPCKHPS    Z9, Z8, Z8
 	VUNPCKLPS    Z11, Z10, Z9
@@ -41761,6 +41786,15 @@ square0:
 	LONG $0x4866d262; WORD $0xe052 // VDPBF16PS Z8, Z3, Z4
 	VBROADCASTSS 124(DI), Z3
 	LONG $0x4866d262; WORD $0xf052 // VDPBF16PS Z8, Z3, Z6
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Z8
 	VPADDW       Z8, Z8, Z3
@@ -41990,78 +42024,81 @@ rest0:
 	MOVL         $0xffffffff, R8
 	BZHIL        SI, R8, R8
 	KMOVD        R8, K1
-	VMOVDQU16.Z  (AX), K1, Z8
+	KSHIFTRD     $0x10, K1, K2
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	VMOVDQU16.Z  (R8), K1, Z8
 	VPADDW       Z8, Z8, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z9
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z9
 	VPADDW       Z9, Z9, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z10
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z10
 	VPADDW       Z10, Z10, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z11
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z11
 	VPADDW       Z11, Z11, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z12
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z13
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z13
 	VPADDW       Z13, Z13, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z14
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z14
 	VPADDW       Z14, Z14, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z15
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z15
 	VPADDW       Z15, Z15, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z16
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z16
 	VPADDW       Z16, Z16, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z17
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z17
 	VPADDW       Z17, Z17, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z18
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z18
 	VPADDW       Z18, Z18, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z19
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z19
 	VPADDW       Z19, Z19, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z20
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z20
 	VPADDW       Z20, Z20, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z21
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z21
 	VPADDW       Z21, Z21, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z22
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z22
 	VPADDW       Z22, Z22, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z23
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z23
 	VPADDW       Z23, Z23, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
 	VUNPCKLPS    Z9, Z8, Z3
 	VUNPCKHPS    Z9, Z8, Z8
 	VUNPCKLPS    Z11, Z10, Z9
@@ -42222,6 +42259,15 @@ rest0:
 	LONG $0x4866d262; WORD $0xf052 // VDPBF16PS Z8, Z3, Z6
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VMOVDQU16.Z  (AX), K1, Z8
 	VPADDW       Z8, Z8, Z3
 	VPADDW       Z0, Z3, Z3
@@ -42814,94 +42860,96 @@ TEXT ·turned4VNNIAVX512(SB), NOSPLIT, $0-72
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z12
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z13
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z13
 	VPADDW       Z13, Z13, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z14
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z14
 	VPADDW       Z14, Z14, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z15
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z15
 	VPADDW       Z15, Z15, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z16
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z16
 	VPADDW       Z16, Z16, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z17
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z17
 	VPADDW       Z17, Z17, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z18
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z18
 	VPADDW       Z18, Z18, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z19
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z19
 	VPADDW       Z19, Z19, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z20
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z20
 	VPADDW       Z20, Z20, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z21
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z21
 	VPADDW       Z21, Z21, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z22
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z22
 	VPADDW       Z22, Z22, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z23
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z23
 	VPADDW       Z23, Z23, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Z24
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Z24
 	VPADDW       Z24, Z24, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Z25
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Z25
 	VPADDW       Z25, Z25, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Z26
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Z26
 	VPADDW       Z26, Z26, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Z27
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Z27
 	VPADDW       Z27, Z27, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Z13, Z12, Z3
 	VUNPCKHPS    Z13, Z12, Z12
 	VUNPCKLPS    Z15, Z14, Z13
@@ -43094,6 +43142,15 @@ square0:
 	LONG $0x48665262; WORD $0xc452 // VDPBF16PS Z12, Z3, Z8
 	VBROADCASTSS 252(DI), Z3
 	LONG $0x48665262; WORD $0xd452 // VDPBF16PS Z12, Z3, Z10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Z12
 	VPADDW       Z12, Z12, Z3
@@ -43387,78 +43444,81 @@ rest0:
 	MOVL         $0xffffffff, R8
 	BZHIL        SI, R8, R8
 	KMOVD        R8, K1
-	VMOVDQU16.Z  (AX), K1, Z12
+	KSHIFTRD     $0x10, K1, K2
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	VMOVDQU16.Z  (R8), K1, Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z13
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z13
 	VPADDW       Z13, Z13, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z14
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z14
 	VPADDW       Z14, Z14, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z15
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z15
 	VPADDW       Z15, Z15, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z16
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z16
 	VPADDW       Z16, Z16, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z17
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z17
 	VPADDW       Z17, Z17, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z18
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z18
 	VPADDW       Z18, Z18, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z19
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z19
 	VPADDW       Z19, Z19, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z20
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z20
 	VPADDW       Z20, Z20, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z21
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z21
 	VPADDW       Z21, Z21, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z22
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z22
 	VPADDW       Z22, Z22, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z23
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z23
 	VPADDW       Z23, Z23, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMOVDQU16.Z  (AX), K1, Z24
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMOVDQU16.Z  (R8), K1, Z24
 	VPADDW       Z24, Z24, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*1), K1, Z25
+	VMOVDQU16.Z  (R8)(CX*1), K1, Z25
 	VPADDW       Z25, Z25, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(CX*2), K1, Z26
+	VMOVDQU16.Z  (R8)(CX*2), K1, Z26
 	VPADDW       Z26, Z26, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	VMOVDQU16.Z  (AX)(BX*1), K1, Z27
+	VMOVDQU16.Z  (R8)(BX*1), K1, Z27
 	VPADDW       Z27, Z27, Z3
 	VPADDW       Z0, Z3, Z3
 	VPMINUW      Z3, Z2, Z2
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
 	VUNPCKLPS    Z13, Z12, Z3
 	VUNPCKHPS    Z13, Z12, Z12
 	VUNPCKLPS    Z15, Z14, Z13
@@ -43683,6 +43743,15 @@ rest0:
 	LONG $0x48665262; WORD $0xd452 // VDPBF16PS Z12, Z3, Z10
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VMOVDQU16.Z  (AX), K1, Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
@@ -44452,6 +44521,7 @@ TEXT ·turned8VNNIAVX512(SB), NOSPLIT, $0-72
 square0:
 	MOVQ         DI, R11
 	MOVQ         R8, R12
+	MOVQ         R12, R12
 	PREFETCHT1   (R12)
 	VMOVUPS      (R11), Z12
 	VPADDW       Z12, Z12, Z3
@@ -44873,6 +44943,8 @@ rest0:
 	MOVL         $0xffffffff, R9
 	BZHIL        SI, R9, R9
 	KMOVD        R9, K1
+	KSHIFTRD     $0x10, K1, K2
+	MOVQ         R8, R8
 	VMOVDQU16.Z  (DI), K1, Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
@@ -45365,6 +45437,7 @@ set0:
 square1:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Z12
 	VPADDW       Z12, Z12, Z3
@@ -45786,6 +45859,8 @@ rest1:
 	MOVL         $0xffffffff, R8
 	BZHIL        SI, R8, R8
 	KMOVD        R8, K1
+	KSHIFTRD     $0x10, K1, K2
+	MOVQ         DX, DX
 	VMOVDQU16.Z  (AX), K1, Z12
 	VPADDW       Z12, Z12, Z3
 	VPADDW       Z0, Z3, Z3
@@ -78381,46 +78456,48 @@ TEXT ·turned1F32AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z2
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z3
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z4
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z5
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z6
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z7
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z8
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z9
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z10
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z11
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z12
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z13
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z14
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z15
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z16
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z17
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z2
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z3
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z4
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z5
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z6
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z7
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z8
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z9
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z10
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z11
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z12
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z13
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z14
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z15
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z16
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z17
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
 	VUNPCKLPS        Z3, Z2, Z18
 	VUNPCKHPS        Z3, Z2, Z2
 	VUNPCKLPS        Z5, Z4, Z3
@@ -78501,6 +78578,15 @@ square0:
 	VFMADD231PS.BCST 52(DI), Z3, Z0
 	VFMADD231PS.BCST 56(DI), Z7, Z0
 	VFMADD231PS.BCST 60(DI), Z2, Z0
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z2
 	PREFETCHT1       (R10)(CX*1)
@@ -78634,30 +78720,32 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVW            R8, K1
-	VMOVUPS.Z        (AX), K1, Z2
-	VMOVUPS.Z        (AX)(CX*1), K1, Z3
-	VMOVUPS.Z        (AX)(CX*2), K1, Z4
-	VMOVUPS.Z        (AX)(BX*1), K1, Z5
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z6
-	VMOVUPS.Z        (AX)(CX*1), K1, Z7
-	VMOVUPS.Z        (AX)(CX*2), K1, Z8
-	VMOVUPS.Z        (AX)(BX*1), K1, Z9
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z10
-	VMOVUPS.Z        (AX)(CX*1), K1, Z11
-	VMOVUPS.Z        (AX)(CX*2), K1, Z12
-	VMOVUPS.Z        (AX)(BX*1), K1, Z13
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z14
-	VMOVUPS.Z        (AX)(CX*1), K1, Z15
-	VMOVUPS.Z        (AX)(CX*2), K1, Z16
-	VMOVUPS.Z        (AX)(BX*1), K1, Z17
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVUPS.Z        (R8), K1, Z2
+	VMOVUPS.Z        (R8)(CX*1), K1, Z3
+	VMOVUPS.Z        (R8)(CX*2), K1, Z4
+	VMOVUPS.Z        (R8)(BX*1), K1, Z5
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z6
+	VMOVUPS.Z        (R8)(CX*1), K1, Z7
+	VMOVUPS.Z        (R8)(CX*2), K1, Z8
+	VMOVUPS.Z        (R8)(BX*1), K1, Z9
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z10
+	VMOVUPS.Z        (R8)(CX*1), K1, Z11
+	VMOVUPS.Z        (R8)(CX*2), K1, Z12
+	VMOVUPS.Z        (R8)(BX*1), K1, Z13
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z14
+	VMOVUPS.Z        (R8)(CX*1), K1, Z15
+	VMOVUPS.Z        (R8)(CX*2), K1, Z16
+	VMOVUPS.Z        (R8)(BX*1), K1, Z17
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
 	VUNPCKLPS        Z3, Z2, Z18
 	VUNPCKHPS        Z3, Z2, Z2
 	VUNPCKLPS        Z5, Z4, Z3
@@ -78770,6 +78858,15 @@ rest0:
 	VFMADD231PS.BCST 60(DI), Z2, Z0
 
 part00end:
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	MOVQ             DX, DX
 	VMOVUPS.Z        (AX), K1, Z2
 	VMOVUPS.Z        (AX)(CX*1), K1, Z3
 	VMOVUPS.Z        (AX)(CX*2), K1, Z4
@@ -78947,46 +79044,48 @@ TEXT ·turned2F32AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z4
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z5
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z6
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z7
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z4
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z5
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z6
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z7
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
 	VUNPCKLPS        Z5, Z4, Z20
 	VUNPCKHPS        Z5, Z4, Z4
 	VUNPCKLPS        Z7, Z6, Z5
@@ -79083,6 +79182,15 @@ square0:
 	VFMADD231PS.BCST 116(DI), Z9, Z2
 	VFMADD231PS.BCST 120(DI), Z4, Z0
 	VFMADD231PS.BCST 124(DI), Z4, Z2
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z4
 	PREFETCHT1       (R10)(CX*1)
@@ -79232,30 +79340,32 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVW            R8, K1
-	VMOVUPS.Z        (AX), K1, Z4
-	VMOVUPS.Z        (AX)(CX*1), K1, Z5
-	VMOVUPS.Z        (AX)(CX*2), K1, Z6
-	VMOVUPS.Z        (AX)(BX*1), K1, Z7
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z8
-	VMOVUPS.Z        (AX)(CX*1), K1, Z9
-	VMOVUPS.Z        (AX)(CX*2), K1, Z10
-	VMOVUPS.Z        (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z12
-	VMOVUPS.Z        (AX)(CX*1), K1, Z13
-	VMOVUPS.Z        (AX)(CX*2), K1, Z14
-	VMOVUPS.Z        (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z16
-	VMOVUPS.Z        (AX)(CX*1), K1, Z17
-	VMOVUPS.Z        (AX)(CX*2), K1, Z18
-	VMOVUPS.Z        (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVUPS.Z        (R8), K1, Z4
+	VMOVUPS.Z        (R8)(CX*1), K1, Z5
+	VMOVUPS.Z        (R8)(CX*2), K1, Z6
+	VMOVUPS.Z        (R8)(BX*1), K1, Z7
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z8
+	VMOVUPS.Z        (R8)(CX*1), K1, Z9
+	VMOVUPS.Z        (R8)(CX*2), K1, Z10
+	VMOVUPS.Z        (R8)(BX*1), K1, Z11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z12
+	VMOVUPS.Z        (R8)(CX*1), K1, Z13
+	VMOVUPS.Z        (R8)(CX*2), K1, Z14
+	VMOVUPS.Z        (R8)(BX*1), K1, Z15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z16
+	VMOVUPS.Z        (R8)(CX*1), K1, Z17
+	VMOVUPS.Z        (R8)(CX*2), K1, Z18
+	VMOVUPS.Z        (R8)(BX*1), K1, Z19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
 	VUNPCKLPS        Z5, Z4, Z20
 	VUNPCKHPS        Z5, Z4, Z4
 	VUNPCKLPS        Z7, Z6, Z5
@@ -79384,6 +79494,15 @@ rest0:
 	VFMADD231PS.BCST 124(DI), Z4, Z2
 
 part00end:
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	MOVQ             DX, DX
 	VMOVUPS.Z        (AX), K1, Z4
 	VMOVUPS.Z        (AX)(CX*1), K1, Z5
 	VMOVUPS.Z        (AX)(CX*2), K1, Z6
@@ -79587,46 +79706,48 @@ TEXT ·turned4F32AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z20
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z21
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z22
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z23
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z20
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z21
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z22
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
 	VUNPCKLPS        Z9, Z8, Z24
 	VUNPCKHPS        Z9, Z8, Z8
 	VUNPCKLPS        Z11, Z10, Z9
@@ -79755,6 +79876,15 @@ square0:
 	VFMADD231PS.BCST 244(DI), Z8, Z2
 	VFMADD231PS.BCST 248(DI), Z8, Z4
 	VFMADD231PS.BCST 252(DI), Z8, Z6
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z8
 	PREFETCHT1       (R10)(CX*1)
@@ -79936,30 +80066,32 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVW            R8, K1
-	VMOVUPS.Z        (AX), K1, Z8
-	VMOVUPS.Z        (AX)(CX*1), K1, Z9
-	VMOVUPS.Z        (AX)(CX*2), K1, Z10
-	VMOVUPS.Z        (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z12
-	VMOVUPS.Z        (AX)(CX*1), K1, Z13
-	VMOVUPS.Z        (AX)(CX*2), K1, Z14
-	VMOVUPS.Z        (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z16
-	VMOVUPS.Z        (AX)(CX*1), K1, Z17
-	VMOVUPS.Z        (AX)(CX*2), K1, Z18
-	VMOVUPS.Z        (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVUPS.Z        (AX), K1, Z20
-	VMOVUPS.Z        (AX)(CX*1), K1, Z21
-	VMOVUPS.Z        (AX)(CX*2), K1, Z22
-	VMOVUPS.Z        (AX)(BX*1), K1, Z23
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVUPS.Z        (R8), K1, Z8
+	VMOVUPS.Z        (R8)(CX*1), K1, Z9
+	VMOVUPS.Z        (R8)(CX*2), K1, Z10
+	VMOVUPS.Z        (R8)(BX*1), K1, Z11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z12
+	VMOVUPS.Z        (R8)(CX*1), K1, Z13
+	VMOVUPS.Z        (R8)(CX*2), K1, Z14
+	VMOVUPS.Z        (R8)(BX*1), K1, Z15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z16
+	VMOVUPS.Z        (R8)(CX*1), K1, Z17
+	VMOVUPS.Z        (R8)(CX*2), K1, Z18
+	VMOVUPS.Z        (R8)(BX*1), K1, Z19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVUPS.Z        (R8), K1, Z20
+	VMOVUPS.Z        (R8)(CX*1), K1, Z21
+	VMOVUPS.Z        (R8)(CX*2), K1, Z22
+	VMOVUPS.Z        (R8)(BX*1), K1, Z23
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
 	VUNPCKLPS        Z9, Z8, Z24
 	VUNPCKHPS        Z9, Z8, Z8
 	VUNPCKLPS        Z11, Z10, Z9
@@ -80120,6 +80252,15 @@ rest0:
 	VFMADD231PS.BCST 252(DI), Z8, Z6
 
 part00end:
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	MOVQ             DX, DX
 	VMOVUPS.Z        (AX), K1, Z8
 	VMOVUPS.Z        (AX)(CX*1), K1, Z9
 	VMOVUPS.Z        (AX)(CX*2), K1, Z10
@@ -80368,6 +80509,7 @@ TEXT ·turned8F32AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             DI, R11
 	MOVQ             R8, R12
+	MOVQ             R12, R12
 	PREFETCHT1       (R12)
 	VMOVUPS          (R11), Z8
 	PREFETCHT1       (R12)(CX*1)
@@ -80613,6 +80755,7 @@ rest0:
 	MOVL             $0xffffffff, R9
 	BZHIL            SI, R9, R9
 	KMOVW            R9, K1
+	MOVQ             R8, R8
 	VMOVUPS.Z        (DI), K1, Z8
 	VMOVUPS.Z        (DI)(CX*1), K1, Z9
 	VMOVUPS.Z        (DI)(CX*2), K1, Z10
@@ -80929,6 +81072,7 @@ set0:
 square1:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z8
 	PREFETCHT1       (R10)(CX*1)
@@ -81174,6 +81318,7 @@ rest1:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVW            R8, K1
+	MOVQ             DX, DX
 	VMOVUPS.Z        (AX), K1, Z8
 	VMOVUPS.Z        (AX)(CX*1), K1, Z9
 	VMOVUPS.Z        (AX)(CX*2), K1, Z10
@@ -82360,7 +82505,7 @@ end:
 	RET
 
 // func turned1F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·turned1F16AVX512(SB), NOSPLIT, $0-64
 	MOVQ   w+16(FP), AX
 	MOVQ   ldw+24(FP), CX
@@ -82379,436 +82524,531 @@ TEXT ·turned1F16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z2
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z3
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z4
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z5
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z6
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z7
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z8
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z9
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z10
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z11
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z12
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z13
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z14
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z15
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z16
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z17
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z3, Z2, Z18
-	VUNPCKHPS        Z3, Z2, Z2
-	VUNPCKLPS        Z5, Z4, Z3
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPD        Z3, Z18, Z17
-	VUNPCKHPD        Z3, Z18, Z3
-	VUNPCKLPD        Z4, Z2, Z18
-	VUNPCKHPD        Z4, Z2, Z2
-	VUNPCKLPD        Z7, Z5, Z4
-	VUNPCKHPD        Z7, Z5, Z5
-	VUNPCKLPD        Z8, Z6, Z7
-	VUNPCKHPD        Z8, Z6, Z6
-	VUNPCKLPD        Z11, Z9, Z8
-	VUNPCKHPD        Z11, Z9, Z9
-	VUNPCKLPD        Z12, Z10, Z11
-	VUNPCKHPD        Z12, Z10, Z10
-	VUNPCKLPD        Z15, Z13, Z12
-	VUNPCKHPD        Z15, Z13, Z13
-	VUNPCKLPD        Z16, Z14, Z15
-	VUNPCKHPD        Z16, Z14, Z14
-	VSHUFF32X4       $0x88, Z4, Z17, Z16
-	VSHUFF32X4       $0xdd, Z4, Z17, Z4
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z17, Z16, Z12
-	VSHUFF32X4       $0xdd, Z17, Z16, Z16
-	VSHUFF32X4       $0x88, Z8, Z4, Z17
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z5, Z3, Z8
-	VSHUFF32X4       $0xdd, Z5, Z3, Z3
-	VSHUFF32X4       $0x88, Z13, Z9, Z5
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z5, Z8, Z13
-	VSHUFF32X4       $0xdd, Z5, Z8, Z5
-	VSHUFF32X4       $0x88, Z9, Z3, Z8
-	VSHUFF32X4       $0xdd, Z9, Z3, Z3
-	VSHUFF32X4       $0x88, Z7, Z18, Z9
-	VSHUFF32X4       $0xdd, Z7, Z18, Z7
-	VSHUFF32X4       $0x88, Z15, Z11, Z18
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z18, Z9, Z15
-	VSHUFF32X4       $0xdd, Z18, Z9, Z9
-	VSHUFF32X4       $0x88, Z11, Z7, Z18
-	VSHUFF32X4       $0xdd, Z11, Z7, Z7
-	VSHUFF32X4       $0x88, Z6, Z2, Z11
-	VSHUFF32X4       $0xdd, Z6, Z2, Z2
-	VSHUFF32X4       $0x88, Z14, Z10, Z6
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z6, Z11, Z14
-	VSHUFF32X4       $0xdd, Z6, Z11, Z6
-	VSHUFF32X4       $0x88, Z10, Z2, Z11
-	VSHUFF32X4       $0xdd, Z10, Z2, Z2
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y2
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y3
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y4
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y5
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y6
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y7
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y8
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y9
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y10
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y11
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y12
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y13
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y14
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y15
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y16
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y17
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
 	VFMADD231PS.BCST (DI), Z10, Z0
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y13, Z10
 	VFMADD231PS.BCST 4(DI), Z10, Z0
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y17, Z10
 	VFMADD231PS.BCST 8(DI), Z10, Z0
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y11, Z10
 	VFMADD231PS.BCST 12(DI), Z10, Z0
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y16, Z10
 	VFMADD231PS.BCST 16(DI), Z10, Z0
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 20(DI), Z10, Z0
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 24(DI), Z10, Z0
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 28(DI), Z10, Z0
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 32(DI), Z10, Z0
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 36(DI), Z10, Z0
-	VPMOVDW          Z8, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 40(DI), Z10, Z0
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 44(DI), Z8, Z0
-	VPMOVDW          Z18, Y8
+	VFMADD231PS.BCST 20(DI), Z8, Z0
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 24(DI), Z8, Z0
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 28(DI), Z8, Z0
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 32(DI), Z6, Z0
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 36(DI), Z4, Z0
+	VCVTPH2PS        Y15, Z4
+	VFMADD231PS.BCST 40(DI), Z4, Z0
+	VCVTPH2PS        Y3, Z3
+	VFMADD231PS.BCST 44(DI), Z3, Z0
+	VCVTPH2PS        Y12, Z3
+	VFMADD231PS.BCST 48(DI), Z3, Z0
+	VCVTPH2PS        Y7, Z3
+	VFMADD231PS.BCST 52(DI), Z3, Z0
+	VCVTPH2PS        Y5, Z3
+	VFMADD231PS.BCST 56(DI), Z3, Z0
+	VCVTPH2PS        Y2, Z2
+	VFMADD231PS.BCST 60(DI), Z2, Z0
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	VMOVUPS          32(R11), Y2
+	VMOVUPS          32(R11)(CX*1), Y3
+	VMOVUPS          32(R11)(CX*2), Y4
+	VMOVUPS          32(R11)(BX*1), Y5
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y6
+	VMOVUPS          32(R11)(CX*1), Y7
+	VMOVUPS          32(R11)(CX*2), Y8
+	VMOVUPS          32(R11)(BX*1), Y9
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y10
+	VMOVUPS          32(R11)(CX*1), Y11
+	VMOVUPS          32(R11)(CX*2), Y12
+	VMOVUPS          32(R11)(BX*1), Y13
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y14
+	VMOVUPS          32(R11)(CX*1), Y15
+	VMOVUPS          32(R11)(CX*2), Y16
+	VMOVUPS          32(R11)(BX*1), Y17
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
+	VFMADD231PS.BCST 64(DI), Z10, Z0
+	VCVTPH2PS        Y13, Z10
+	VFMADD231PS.BCST 68(DI), Z10, Z0
+	VCVTPH2PS        Y17, Z10
+	VFMADD231PS.BCST 72(DI), Z10, Z0
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 76(DI), Z10, Z0
+	VCVTPH2PS        Y16, Z10
+	VFMADD231PS.BCST 80(DI), Z10, Z0
 	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 48(DI), Z8, Z0
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 52(DI), Z8, Z0
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 56(DI), Z8, Z0
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 60(DI), Z8, Z0
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 64(DI), Z8, Z0
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 68(DI), Z8, Z0
-	VPMOVDW          Z5, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 72(DI), Z8, Z0
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 76(DI), Z5, Z0
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 80(DI), Z5, Z0
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 84(DI), Z5, Z0
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 88(DI), Z5, Z0
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 92(DI), Z5, Z0
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 96(DI), Z5, Z0
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
+	VFMADD231PS.BCST 84(DI), Z8, Z0
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 88(DI), Z8, Z0
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 92(DI), Z8, Z0
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 96(DI), Z6, Z0
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z0
-	VPMOVDW          Z3, Y4
-	VCVTPH2PS        Y4, Z4
+	VCVTPH2PS        Y15, Z4
 	VFMADD231PS.BCST 104(DI), Z4, Z0
-	VPSRLD           $0x10, Z3, Z3
-	VPMOVDW          Z3, Y3
 	VCVTPH2PS        Y3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z0
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y12, Z3
 	VFMADD231PS.BCST 112(DI), Z3, Z0
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y7, Z3
 	VFMADD231PS.BCST 116(DI), Z3, Z0
-	VPMOVDW          Z2, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y5, Z3
 	VFMADD231PS.BCST 120(DI), Z3, Z0
-	VPSRLD           $0x10, Z2, Z2
-	VPMOVDW          Z2, Y2
 	VCVTPH2PS        Y2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z0
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z2
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z3
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z4
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z5
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z6
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z7
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z8
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z9
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z10
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z11
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z12
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z13
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z14
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z15
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z16
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z17
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z3, Z2, Z18
-	VUNPCKHPS        Z3, Z2, Z2
-	VUNPCKLPS        Z5, Z4, Z3
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPD        Z3, Z18, Z17
-	VUNPCKHPD        Z3, Z18, Z3
-	VUNPCKLPD        Z4, Z2, Z18
-	VUNPCKHPD        Z4, Z2, Z2
-	VUNPCKLPD        Z7, Z5, Z4
-	VUNPCKHPD        Z7, Z5, Z5
-	VUNPCKLPD        Z8, Z6, Z7
-	VUNPCKHPD        Z8, Z6, Z6
-	VUNPCKLPD        Z11, Z9, Z8
-	VUNPCKHPD        Z11, Z9, Z9
-	VUNPCKLPD        Z12, Z10, Z11
-	VUNPCKHPD        Z12, Z10, Z10
-	VUNPCKLPD        Z15, Z13, Z12
-	VUNPCKHPD        Z15, Z13, Z13
-	VUNPCKLPD        Z16, Z14, Z15
-	VUNPCKHPD        Z16, Z14, Z14
-	VSHUFF32X4       $0x88, Z4, Z17, Z16
-	VSHUFF32X4       $0xdd, Z4, Z17, Z4
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z17, Z16, Z12
-	VSHUFF32X4       $0xdd, Z17, Z16, Z16
-	VSHUFF32X4       $0x88, Z8, Z4, Z17
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z5, Z3, Z8
-	VSHUFF32X4       $0xdd, Z5, Z3, Z3
-	VSHUFF32X4       $0x88, Z13, Z9, Z5
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z5, Z8, Z13
-	VSHUFF32X4       $0xdd, Z5, Z8, Z5
-	VSHUFF32X4       $0x88, Z9, Z3, Z8
-	VSHUFF32X4       $0xdd, Z9, Z3, Z3
-	VSHUFF32X4       $0x88, Z7, Z18, Z9
-	VSHUFF32X4       $0xdd, Z7, Z18, Z7
-	VSHUFF32X4       $0x88, Z15, Z11, Z18
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z18, Z9, Z15
-	VSHUFF32X4       $0xdd, Z18, Z9, Z9
-	VSHUFF32X4       $0x88, Z11, Z7, Z18
-	VSHUFF32X4       $0xdd, Z11, Z7, Z7
-	VSHUFF32X4       $0x88, Z6, Z2, Z11
-	VSHUFF32X4       $0xdd, Z6, Z2, Z2
-	VSHUFF32X4       $0x88, Z14, Z10, Z6
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z6, Z11, Z14
-	VSHUFF32X4       $0xdd, Z6, Z11, Z6
-	VSHUFF32X4       $0x88, Z10, Z2, Z11
-	VSHUFF32X4       $0xdd, Z10, Z2, Z2
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y2
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y3
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y4
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y5
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y6
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y7
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y8
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y9
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y10
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y11
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y12
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y13
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y14
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y15
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y16
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y17
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
 	VFMADD231PS.BCST (DI), Z10, Z1
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y13, Z10
 	VFMADD231PS.BCST 4(DI), Z10, Z1
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y17, Z10
 	VFMADD231PS.BCST 8(DI), Z10, Z1
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y11, Z10
 	VFMADD231PS.BCST 12(DI), Z10, Z1
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y16, Z10
 	VFMADD231PS.BCST 16(DI), Z10, Z1
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 20(DI), Z10, Z1
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 24(DI), Z10, Z1
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 28(DI), Z10, Z1
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 32(DI), Z10, Z1
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 36(DI), Z10, Z1
-	VPMOVDW          Z8, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 40(DI), Z10, Z1
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 44(DI), Z8, Z1
-	VPMOVDW          Z18, Y8
+	VFMADD231PS.BCST 20(DI), Z8, Z1
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 24(DI), Z8, Z1
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 28(DI), Z8, Z1
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 32(DI), Z6, Z1
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 36(DI), Z4, Z1
+	VCVTPH2PS        Y15, Z4
+	VFMADD231PS.BCST 40(DI), Z4, Z1
+	VCVTPH2PS        Y3, Z3
+	VFMADD231PS.BCST 44(DI), Z3, Z1
+	VCVTPH2PS        Y12, Z3
+	VFMADD231PS.BCST 48(DI), Z3, Z1
+	VCVTPH2PS        Y7, Z3
+	VFMADD231PS.BCST 52(DI), Z3, Z1
+	VCVTPH2PS        Y5, Z3
+	VFMADD231PS.BCST 56(DI), Z3, Z1
+	VCVTPH2PS        Y2, Z2
+	VFMADD231PS.BCST 60(DI), Z2, Z1
+	MOVQ             R10, R10
+	VMOVUPS          32(R9), Y2
+	VMOVUPS          32(R9)(CX*1), Y3
+	VMOVUPS          32(R9)(CX*2), Y4
+	VMOVUPS          32(R9)(BX*1), Y5
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y6
+	VMOVUPS          32(R9)(CX*1), Y7
+	VMOVUPS          32(R9)(CX*2), Y8
+	VMOVUPS          32(R9)(BX*1), Y9
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y10
+	VMOVUPS          32(R9)(CX*1), Y11
+	VMOVUPS          32(R9)(CX*2), Y12
+	VMOVUPS          32(R9)(BX*1), Y13
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y14
+	VMOVUPS          32(R9)(CX*1), Y15
+	VMOVUPS          32(R9)(CX*2), Y16
+	VMOVUPS          32(R9)(BX*1), Y17
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
+	VFMADD231PS.BCST 64(DI), Z10, Z1
+	VCVTPH2PS        Y13, Z10
+	VFMADD231PS.BCST 68(DI), Z10, Z1
+	VCVTPH2PS        Y17, Z10
+	VFMADD231PS.BCST 72(DI), Z10, Z1
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 76(DI), Z10, Z1
+	VCVTPH2PS        Y16, Z10
+	VFMADD231PS.BCST 80(DI), Z10, Z1
 	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 48(DI), Z8, Z1
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 52(DI), Z8, Z1
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 56(DI), Z8, Z1
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 60(DI), Z8, Z1
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 64(DI), Z8, Z1
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 68(DI), Z8, Z1
-	VPMOVDW          Z5, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 72(DI), Z8, Z1
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 76(DI), Z5, Z1
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 80(DI), Z5, Z1
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 84(DI), Z5, Z1
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 88(DI), Z5, Z1
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 92(DI), Z5, Z1
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 96(DI), Z5, Z1
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
+	VFMADD231PS.BCST 84(DI), Z8, Z1
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 88(DI), Z8, Z1
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 92(DI), Z8, Z1
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 96(DI), Z6, Z1
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z1
-	VPMOVDW          Z3, Y4
-	VCVTPH2PS        Y4, Z4
+	VCVTPH2PS        Y15, Z4
 	VFMADD231PS.BCST 104(DI), Z4, Z1
-	VPSRLD           $0x10, Z3, Z3
-	VPMOVDW          Z3, Y3
 	VCVTPH2PS        Y3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z1
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y12, Z3
 	VFMADD231PS.BCST 112(DI), Z3, Z1
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y7, Z3
 	VFMADD231PS.BCST 116(DI), Z3, Z1
-	VPMOVDW          Z2, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y5, Z3
 	VFMADD231PS.BCST 120(DI), Z3, Z1
-	VPSRLD           $0x10, Z2, Z2
-	VPMOVDW          Z2, Y2
 	VCVTPH2PS        Y2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z1
 	ADDQ             $+64, AX
@@ -82824,530 +83064,626 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z2
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z3
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z4
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z5
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z6
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z7
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z8
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z9
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z10
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z11
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z12
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z13
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z14
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z15
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z16
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z17
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z3, Z2, Z18
-	VUNPCKHPS        Z3, Z2, Z2
-	VUNPCKLPS        Z5, Z4, Z3
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPD        Z3, Z18, Z17
-	VUNPCKHPD        Z3, Z18, Z3
-	VUNPCKLPD        Z4, Z2, Z18
-	VUNPCKHPD        Z4, Z2, Z2
-	VUNPCKLPD        Z7, Z5, Z4
-	VUNPCKHPD        Z7, Z5, Z5
-	VUNPCKLPD        Z8, Z6, Z7
-	VUNPCKHPD        Z8, Z6, Z6
-	VUNPCKLPD        Z11, Z9, Z8
-	VUNPCKHPD        Z11, Z9, Z9
-	VUNPCKLPD        Z12, Z10, Z11
-	VUNPCKHPD        Z12, Z10, Z10
-	VUNPCKLPD        Z15, Z13, Z12
-	VUNPCKHPD        Z15, Z13, Z13
-	VUNPCKLPD        Z16, Z14, Z15
-	VUNPCKHPD        Z16, Z14, Z14
-	VSHUFF32X4       $0x88, Z4, Z17, Z16
-	VSHUFF32X4       $0xdd, Z4, Z17, Z4
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z17, Z16, Z12
-	VSHUFF32X4       $0xdd, Z17, Z16, Z16
-	VSHUFF32X4       $0x88, Z8, Z4, Z17
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z5, Z3, Z8
-	VSHUFF32X4       $0xdd, Z5, Z3, Z3
-	VSHUFF32X4       $0x88, Z13, Z9, Z5
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z5, Z8, Z13
-	VSHUFF32X4       $0xdd, Z5, Z8, Z5
-	VSHUFF32X4       $0x88, Z9, Z3, Z8
-	VSHUFF32X4       $0xdd, Z9, Z3, Z3
-	VSHUFF32X4       $0x88, Z7, Z18, Z9
-	VSHUFF32X4       $0xdd, Z7, Z18, Z7
-	VSHUFF32X4       $0x88, Z15, Z11, Z18
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z18, Z9, Z15
-	VSHUFF32X4       $0xdd, Z18, Z9, Z9
-	VSHUFF32X4       $0x88, Z11, Z7, Z18
-	VSHUFF32X4       $0xdd, Z11, Z7, Z7
-	VSHUFF32X4       $0x88, Z6, Z2, Z11
-	VSHUFF32X4       $0xdd, Z6, Z2, Z2
-	VSHUFF32X4       $0x88, Z14, Z10, Z6
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z6, Z11, Z14
-	VSHUFF32X4       $0xdd, Z6, Z11, Z6
-	VSHUFF32X4       $0x88, Z10, Z2, Z11
-	VSHUFF32X4       $0xdd, Z10, Z2, Z2
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y2
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y3
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y4
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y5
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y6
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y7
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y8
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y9
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y10
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y11
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y12
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y13
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y14
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y15
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y16
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y17
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
 	VFMADD231PS.BCST (DI), Z10, Z0
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y13, Z10
 	VFMADD231PS.BCST 4(DI), Z10, Z0
 	CMPQ             SI, $+2
 	JLE              part00end
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y17, Z10
 	VFMADD231PS.BCST 8(DI), Z10, Z0
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y11, Z10
 	VFMADD231PS.BCST 12(DI), Z10, Z0
 	CMPQ             SI, $+4
 	JLE              part00end
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y16, Z10
 	VFMADD231PS.BCST 16(DI), Z10, Z0
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 20(DI), Z10, Z0
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 20(DI), Z8, Z0
 	CMPQ             SI, $+6
 	JLE              part00end
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 24(DI), Z10, Z0
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 24(DI), Z8, Z0
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 28(DI), Z10, Z0
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 28(DI), Z8, Z0
 	CMPQ             SI, $+8
 	JLE              part00end
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 32(DI), Z10, Z0
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 32(DI), Z6, Z0
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 36(DI), Z10, Z0
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 36(DI), Z4, Z0
 	CMPQ             SI, $+10
 	JLE              part00end
-	VPMOVDW          Z8, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 40(DI), Z10, Z0
+	VCVTPH2PS        Y15, Z4
+	VFMADD231PS.BCST 40(DI), Z4, Z0
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 44(DI), Z8, Z0
+	VCVTPH2PS        Y3, Z3
+	VFMADD231PS.BCST 44(DI), Z3, Z0
 	CMPQ             SI, $+12
 	JLE              part00end
-	VPMOVDW          Z18, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 48(DI), Z8, Z0
+	VCVTPH2PS        Y12, Z3
+	VFMADD231PS.BCST 48(DI), Z3, Z0
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 52(DI), Z8, Z0
+	VCVTPH2PS        Y7, Z3
+	VFMADD231PS.BCST 52(DI), Z3, Z0
 	CMPQ             SI, $+14
 	JLE              part00end
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 56(DI), Z8, Z0
+	VCVTPH2PS        Y5, Z3
+	VFMADD231PS.BCST 56(DI), Z3, Z0
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 60(DI), Z8, Z0
+	VCVTPH2PS        Y2, Z2
+	VFMADD231PS.BCST 60(DI), Z2, Z0
 	CMPQ             SI, $+16
 	JLE              part00end
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 64(DI), Z8, Z0
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      32(R8), K2, Y2
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y3
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y4
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y5
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y6
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y7
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y8
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y9
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y10
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y11
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y12
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y13
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y14
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y15
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y16
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y17
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
+	VFMADD231PS.BCST 64(DI), Z10, Z0
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 68(DI), Z8, Z0
+	VCVTPH2PS        Y13, Z10
+	VFMADD231PS.BCST 68(DI), Z10, Z0
 	CMPQ             SI, $+18
 	JLE              part00end
-	VPMOVDW          Z5, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 72(DI), Z8, Z0
+	VCVTPH2PS        Y17, Z10
+	VFMADD231PS.BCST 72(DI), Z10, Z0
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 76(DI), Z5, Z0
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 76(DI), Z10, Z0
 	CMPQ             SI, $+20
 	JLE              part00end
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 80(DI), Z5, Z0
+	VCVTPH2PS        Y16, Z10
+	VFMADD231PS.BCST 80(DI), Z10, Z0
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 84(DI), Z5, Z0
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 84(DI), Z8, Z0
 	CMPQ             SI, $+22
 	JLE              part00end
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 88(DI), Z5, Z0
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 88(DI), Z8, Z0
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 92(DI), Z5, Z0
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 92(DI), Z8, Z0
 	CMPQ             SI, $+24
 	JLE              part00end
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 96(DI), Z5, Z0
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 96(DI), Z6, Z0
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z0
 	CMPQ             SI, $+26
 	JLE              part00end
-	VPMOVDW          Z3, Y4
-	VCVTPH2PS        Y4, Z4
+	VCVTPH2PS        Y15, Z4
 	VFMADD231PS.BCST 104(DI), Z4, Z0
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPSRLD           $0x10, Z3, Z3
-	VPMOVDW          Z3, Y3
 	VCVTPH2PS        Y3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z0
 	CMPQ             SI, $+28
 	JLE              part00end
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y12, Z3
 	VFMADD231PS.BCST 112(DI), Z3, Z0
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y7, Z3
 	VFMADD231PS.BCST 116(DI), Z3, Z0
 	CMPQ             SI, $+30
 	JLE              part00end
-	VPMOVDW          Z2, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y5, Z3
 	VFMADD231PS.BCST 120(DI), Z3, Z0
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPSRLD           $0x10, Z2, Z2
-	VPMOVDW          Z2, Y2
 	VCVTPH2PS        Y2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z0
 
 part00end:
-	VMOVDQU16.Z      (AX), K1, Z2
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z3
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z4
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z5
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z6
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z7
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z8
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z9
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z10
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z11
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z12
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z13
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z14
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z15
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z16
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z17
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z3, Z2, Z18
-	VUNPCKHPS        Z3, Z2, Z2
-	VUNPCKLPS        Z5, Z4, Z3
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPD        Z3, Z18, Z17
-	VUNPCKHPD        Z3, Z18, Z3
-	VUNPCKLPD        Z4, Z2, Z18
-	VUNPCKHPD        Z4, Z2, Z2
-	VUNPCKLPD        Z7, Z5, Z4
-	VUNPCKHPD        Z7, Z5, Z5
-	VUNPCKLPD        Z8, Z6, Z7
-	VUNPCKHPD        Z8, Z6, Z6
-	VUNPCKLPD        Z11, Z9, Z8
-	VUNPCKHPD        Z11, Z9, Z9
-	VUNPCKLPD        Z12, Z10, Z11
-	VUNPCKHPD        Z12, Z10, Z10
-	VUNPCKLPD        Z15, Z13, Z12
-	VUNPCKHPD        Z15, Z13, Z13
-	VUNPCKLPD        Z16, Z14, Z15
-	VUNPCKHPD        Z16, Z14, Z14
-	VSHUFF32X4       $0x88, Z4, Z17, Z16
-	VSHUFF32X4       $0xdd, Z4, Z17, Z4
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z17, Z16, Z12
-	VSHUFF32X4       $0xdd, Z17, Z16, Z16
-	VSHUFF32X4       $0x88, Z8, Z4, Z17
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z5, Z3, Z8
-	VSHUFF32X4       $0xdd, Z5, Z3, Z3
-	VSHUFF32X4       $0x88, Z13, Z9, Z5
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z5, Z8, Z13
-	VSHUFF32X4       $0xdd, Z5, Z8, Z5
-	VSHUFF32X4       $0x88, Z9, Z3, Z8
-	VSHUFF32X4       $0xdd, Z9, Z3, Z3
-	VSHUFF32X4       $0x88, Z7, Z18, Z9
-	VSHUFF32X4       $0xdd, Z7, Z18, Z7
-	VSHUFF32X4       $0x88, Z15, Z11, Z18
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z18, Z9, Z15
-	VSHUFF32X4       $0xdd, Z18, Z9, Z9
-	VSHUFF32X4       $0x88, Z11, Z7, Z18
-	VSHUFF32X4       $0xdd, Z11, Z7, Z7
-	VSHUFF32X4       $0x88, Z6, Z2, Z11
-	VSHUFF32X4       $0xdd, Z6, Z2, Z2
-	VSHUFF32X4       $0x88, Z14, Z10, Z6
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z6, Z11, Z14
-	VSHUFF32X4       $0xdd, Z6, Z11, Z6
-	VSHUFF32X4       $0x88, Z10, Z2, Z11
-	VSHUFF32X4       $0xdd, Z10, Z2, Z2
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y2
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y3
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y4
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y5
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y6
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y7
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y8
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y9
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y10
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y11
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y12
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y13
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y14
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y15
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y16
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y17
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
 	VFMADD231PS.BCST (DI), Z10, Z1
 	CMPQ             SI, $+1
 	JLE              part01end
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y13, Z10
 	VFMADD231PS.BCST 4(DI), Z10, Z1
 	CMPQ             SI, $+2
 	JLE              part01end
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y17, Z10
 	VFMADD231PS.BCST 8(DI), Z10, Z1
 	CMPQ             SI, $+3
 	JLE              part01end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y11, Z10
 	VFMADD231PS.BCST 12(DI), Z10, Z1
 	CMPQ             SI, $+4
 	JLE              part01end
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y16, Z10
 	VFMADD231PS.BCST 16(DI), Z10, Z1
 	CMPQ             SI, $+5
 	JLE              part01end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 20(DI), Z10, Z1
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 20(DI), Z8, Z1
 	CMPQ             SI, $+6
 	JLE              part01end
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 24(DI), Z10, Z1
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 24(DI), Z8, Z1
 	CMPQ             SI, $+7
 	JLE              part01end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 28(DI), Z10, Z1
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 28(DI), Z8, Z1
 	CMPQ             SI, $+8
 	JLE              part01end
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 32(DI), Z10, Z1
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 32(DI), Z6, Z1
 	CMPQ             SI, $+9
 	JLE              part01end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 36(DI), Z10, Z1
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 36(DI), Z4, Z1
 	CMPQ             SI, $+10
 	JLE              part01end
-	VPMOVDW          Z8, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 40(DI), Z10, Z1
+	VCVTPH2PS        Y15, Z4
+	VFMADD231PS.BCST 40(DI), Z4, Z1
 	CMPQ             SI, $+11
 	JLE              part01end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 44(DI), Z8, Z1
+	VCVTPH2PS        Y3, Z3
+	VFMADD231PS.BCST 44(DI), Z3, Z1
 	CMPQ             SI, $+12
 	JLE              part01end
-	VPMOVDW          Z18, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 48(DI), Z8, Z1
+	VCVTPH2PS        Y12, Z3
+	VFMADD231PS.BCST 48(DI), Z3, Z1
 	CMPQ             SI, $+13
 	JLE              part01end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 52(DI), Z8, Z1
+	VCVTPH2PS        Y7, Z3
+	VFMADD231PS.BCST 52(DI), Z3, Z1
 	CMPQ             SI, $+14
 	JLE              part01end
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 56(DI), Z8, Z1
+	VCVTPH2PS        Y5, Z3
+	VFMADD231PS.BCST 56(DI), Z3, Z1
 	CMPQ             SI, $+15
 	JLE              part01end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 60(DI), Z8, Z1
+	VCVTPH2PS        Y2, Z2
+	VFMADD231PS.BCST 60(DI), Z2, Z1
 	CMPQ             SI, $+16
 	JLE              part01end
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 64(DI), Z8, Z1
+	MOVQ             DX, DX
+	VMOVDQU16.Z      32(AX), K2, Y2
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y3
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y4
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y5
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y6
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y7
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y8
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y9
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y10
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y11
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y12
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y13
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y14
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y15
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y16
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y17
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VPUNPCKLWD       Y3, Y2, Y18
+	VPUNPCKHWD       Y3, Y2, Y2
+	VPUNPCKLWD       Y5, Y4, Y3
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLDQ       Y3, Y18, Y17
+	VPUNPCKHDQ       Y3, Y18, Y3
+	VPUNPCKLDQ       Y4, Y2, Y18
+	VPUNPCKHDQ       Y4, Y2, Y2
+	VPUNPCKLDQ       Y7, Y5, Y4
+	VPUNPCKHDQ       Y7, Y5, Y5
+	VPUNPCKLDQ       Y8, Y6, Y7
+	VPUNPCKHDQ       Y8, Y6, Y6
+	VPUNPCKLDQ       Y11, Y9, Y8
+	VPUNPCKHDQ       Y11, Y9, Y9
+	VPUNPCKLDQ       Y12, Y10, Y11
+	VPUNPCKHDQ       Y12, Y10, Y10
+	VPUNPCKLDQ       Y15, Y13, Y12
+	VPUNPCKHDQ       Y15, Y13, Y13
+	VPUNPCKLDQ       Y16, Y14, Y15
+	VPUNPCKHDQ       Y16, Y14, Y14
+	VPUNPCKLQDQ      Y4, Y17, Y16
+	VPUNPCKHQDQ      Y4, Y17, Y4
+	VPUNPCKLQDQ      Y7, Y18, Y17
+	VPUNPCKHQDQ      Y7, Y18, Y7
+	VPUNPCKLQDQ      Y5, Y3, Y18
+	VPUNPCKHQDQ      Y5, Y3, Y3
+	VPUNPCKLQDQ      Y6, Y2, Y5
+	VPUNPCKHQDQ      Y6, Y2, Y2
+	VPUNPCKLQDQ      Y12, Y8, Y6
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y15, Y11, Y12
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y13, Y9, Y15
+	VPUNPCKHQDQ      Y13, Y9, Y9
+	VPUNPCKLQDQ      Y14, Y10, Y13
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y6, Y16, Y14
+	VSHUFI64X2       $0x03, Y6, Y16, Y6
+	VSHUFI64X2       $0x00, Y12, Y17, Y16
+	VSHUFI64X2       $0x03, Y12, Y17, Y12
+	VSHUFI64X2       $0x00, Y15, Y18, Y17
+	VSHUFI64X2       $0x03, Y15, Y18, Y15
+	VSHUFI64X2       $0x00, Y13, Y5, Y18
+	VSHUFI64X2       $0x03, Y13, Y5, Y5
+	VSHUFI64X2       $0x00, Y8, Y4, Y13
+	VSHUFI64X2       $0x03, Y8, Y4, Y4
+	VSHUFI64X2       $0x00, Y11, Y7, Y8
+	VSHUFI64X2       $0x03, Y11, Y7, Y7
+	VSHUFI64X2       $0x00, Y9, Y3, Y11
+	VSHUFI64X2       $0x03, Y9, Y3, Y3
+	VSHUFI64X2       $0x00, Y10, Y2, Y9
+	VSHUFI64X2       $0x03, Y10, Y2, Y2
+	VCVTPH2PS        Y14, Z10
+	VFMADD231PS.BCST 64(DI), Z10, Z1
 	CMPQ             SI, $+17
 	JLE              part01end
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 68(DI), Z8, Z1
+	VCVTPH2PS        Y13, Z10
+	VFMADD231PS.BCST 68(DI), Z10, Z1
 	CMPQ             SI, $+18
 	JLE              part01end
-	VPMOVDW          Z5, Y8
-	VCVTPH2PS        Y8, Z8
-	VFMADD231PS.BCST 72(DI), Z8, Z1
+	VCVTPH2PS        Y17, Z10
+	VFMADD231PS.BCST 72(DI), Z10, Z1
 	CMPQ             SI, $+19
 	JLE              part01end
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 76(DI), Z5, Z1
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 76(DI), Z10, Z1
 	CMPQ             SI, $+20
 	JLE              part01end
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 80(DI), Z5, Z1
+	VCVTPH2PS        Y16, Z10
+	VFMADD231PS.BCST 80(DI), Z10, Z1
 	CMPQ             SI, $+21
 	JLE              part01end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 84(DI), Z5, Z1
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 84(DI), Z8, Z1
 	CMPQ             SI, $+22
 	JLE              part01end
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 88(DI), Z5, Z1
+	VCVTPH2PS        Y18, Z8
+	VFMADD231PS.BCST 88(DI), Z8, Z1
 	CMPQ             SI, $+23
 	JLE              part01end
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 92(DI), Z5, Z1
+	VCVTPH2PS        Y9, Z8
+	VFMADD231PS.BCST 92(DI), Z8, Z1
 	CMPQ             SI, $+24
 	JLE              part01end
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
-	VFMADD231PS.BCST 96(DI), Z5, Z1
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 96(DI), Z6, Z1
 	CMPQ             SI, $+25
 	JLE              part01end
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z1
 	CMPQ             SI, $+26
 	JLE              part01end
-	VPMOVDW          Z3, Y4
-	VCVTPH2PS        Y4, Z4
+	VCVTPH2PS        Y15, Z4
 	VFMADD231PS.BCST 104(DI), Z4, Z1
 	CMPQ             SI, $+27
 	JLE              part01end
-	VPSRLD           $0x10, Z3, Z3
-	VPMOVDW          Z3, Y3
 	VCVTPH2PS        Y3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z1
 	CMPQ             SI, $+28
 	JLE              part01end
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y12, Z3
 	VFMADD231PS.BCST 112(DI), Z3, Z1
 	CMPQ             SI, $+29
 	JLE              part01end
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y7, Z3
 	VFMADD231PS.BCST 116(DI), Z3, Z1
 	CMPQ             SI, $+30
 	JLE              part01end
-	VPMOVDW          Z2, Y3
-	VCVTPH2PS        Y3, Z3
+	VCVTPH2PS        Y5, Z3
 	VFMADD231PS.BCST 120(DI), Z3, Z1
 	CMPQ             SI, $+31
 	JLE              part01end
-	VPSRLD           $0x10, Z2, Z2
-	VPMOVDW          Z2, Y2
 	VCVTPH2PS        Y2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z1
 
@@ -83372,7 +83708,7 @@ set0:
 	RET
 
 // func turned2F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·turned2F16AVX512(SB), NOSPLIT, $0-64
 	MOVQ   w+16(FP), AX
 	MOVQ   ldw+24(FP), CX
@@ -83393,499 +83729,594 @@ TEXT ·turned2F16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z4
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z5
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z6
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z7
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z5, Z4, Z20
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPD        Z5, Z20, Z19
-	VUNPCKHPD        Z5, Z20, Z5
-	VUNPCKLPD        Z6, Z4, Z20
-	VUNPCKHPD        Z6, Z4, Z4
-	VUNPCKLPD        Z9, Z7, Z6
-	VUNPCKHPD        Z9, Z7, Z7
-	VUNPCKLPD        Z10, Z8, Z9
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VSHUFF32X4       $0x88, Z6, Z19, Z18
-	VSHUFF32X4       $0xdd, Z6, Z19, Z6
-	VSHUFF32X4       $0x88, Z14, Z10, Z19
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z19, Z18, Z14
-	VSHUFF32X4       $0xdd, Z19, Z18, Z18
-	VSHUFF32X4       $0x88, Z10, Z6, Z19
-	VSHUFF32X4       $0xdd, Z10, Z6, Z6
-	VSHUFF32X4       $0x88, Z7, Z5, Z10
-	VSHUFF32X4       $0xdd, Z7, Z5, Z5
-	VSHUFF32X4       $0x88, Z15, Z11, Z7
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z7, Z10, Z15
-	VSHUFF32X4       $0xdd, Z7, Z10, Z7
-	VSHUFF32X4       $0x88, Z11, Z5, Z10
-	VSHUFF32X4       $0xdd, Z11, Z5, Z5
-	VSHUFF32X4       $0x88, Z9, Z20, Z11
-	VSHUFF32X4       $0xdd, Z9, Z20, Z9
-	VSHUFF32X4       $0x88, Z17, Z13, Z20
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z20, Z11, Z17
-	VSHUFF32X4       $0xdd, Z20, Z11, Z11
-	VSHUFF32X4       $0x88, Z13, Z9, Z20
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z8, Z4, Z13
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z16, Z12, Z8
-	VSHUFF32X4       $0xdd, Z16, Z12, Z12
-	VSHUFF32X4       $0x88, Z8, Z13, Z16
-	VSHUFF32X4       $0xdd, Z8, Z13, Z8
-	VSHUFF32X4       $0x88, Z12, Z4, Z13
-	VSHUFF32X4       $0xdd, Z12, Z4, Z4
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y4
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y5
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y6
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y7
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
 	VFMADD231PS.BCST (DI), Z12, Z0
 	VFMADD231PS.BCST 4(DI), Z12, Z2
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y15, Z12
 	VFMADD231PS.BCST 8(DI), Z12, Z0
 	VFMADD231PS.BCST 12(DI), Z12, Z2
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y19, Z12
 	VFMADD231PS.BCST 16(DI), Z12, Z0
 	VFMADD231PS.BCST 20(DI), Z12, Z2
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y13, Z12
 	VFMADD231PS.BCST 24(DI), Z12, Z0
 	VFMADD231PS.BCST 28(DI), Z12, Z2
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y18, Z12
 	VFMADD231PS.BCST 32(DI), Z12, Z0
 	VFMADD231PS.BCST 36(DI), Z12, Z2
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 40(DI), Z12, Z0
-	VFMADD231PS.BCST 44(DI), Z12, Z2
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 48(DI), Z12, Z0
-	VFMADD231PS.BCST 52(DI), Z12, Z2
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 56(DI), Z12, Z0
-	VFMADD231PS.BCST 60(DI), Z12, Z2
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 64(DI), Z12, Z0
-	VFMADD231PS.BCST 68(DI), Z12, Z2
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 72(DI), Z12, Z0
-	VFMADD231PS.BCST 76(DI), Z12, Z2
-	VPMOVDW          Z10, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 80(DI), Z12, Z0
-	VFMADD231PS.BCST 84(DI), Z12, Z2
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
 	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 88(DI), Z10, Z0
-	VFMADD231PS.BCST 92(DI), Z10, Z2
-	VPMOVDW          Z20, Y10
+	VFMADD231PS.BCST 40(DI), Z10, Z0
+	VFMADD231PS.BCST 44(DI), Z10, Z2
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 48(DI), Z10, Z0
+	VFMADD231PS.BCST 52(DI), Z10, Z2
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 56(DI), Z10, Z0
+	VFMADD231PS.BCST 60(DI), Z10, Z2
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 64(DI), Z8, Z0
+	VFMADD231PS.BCST 68(DI), Z8, Z2
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 72(DI), Z6, Z0
+	VFMADD231PS.BCST 76(DI), Z6, Z2
+	VCVTPH2PS        Y17, Z6
+	VFMADD231PS.BCST 80(DI), Z6, Z0
+	VFMADD231PS.BCST 84(DI), Z6, Z2
+	VCVTPH2PS        Y5, Z5
+	VFMADD231PS.BCST 88(DI), Z5, Z0
+	VFMADD231PS.BCST 92(DI), Z5, Z2
+	VCVTPH2PS        Y14, Z5
+	VFMADD231PS.BCST 96(DI), Z5, Z0
+	VFMADD231PS.BCST 100(DI), Z5, Z2
+	VCVTPH2PS        Y9, Z5
+	VFMADD231PS.BCST 104(DI), Z5, Z0
+	VFMADD231PS.BCST 108(DI), Z5, Z2
+	VCVTPH2PS        Y7, Z5
+	VFMADD231PS.BCST 112(DI), Z5, Z0
+	VFMADD231PS.BCST 116(DI), Z5, Z2
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 120(DI), Z4, Z0
+	VFMADD231PS.BCST 124(DI), Z4, Z2
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	VMOVUPS          32(R11), Y4
+	VMOVUPS          32(R11)(CX*1), Y5
+	VMOVUPS          32(R11)(CX*2), Y6
+	VMOVUPS          32(R11)(BX*1), Y7
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y8
+	VMOVUPS          32(R11)(CX*1), Y9
+	VMOVUPS          32(R11)(CX*2), Y10
+	VMOVUPS          32(R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y12
+	VMOVUPS          32(R11)(CX*1), Y13
+	VMOVUPS          32(R11)(CX*2), Y14
+	VMOVUPS          32(R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y16
+	VMOVUPS          32(R11)(CX*1), Y17
+	VMOVUPS          32(R11)(CX*2), Y18
+	VMOVUPS          32(R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z0
+	VFMADD231PS.BCST 132(DI), Z12, Z2
+	VCVTPH2PS        Y15, Z12
+	VFMADD231PS.BCST 136(DI), Z12, Z0
+	VFMADD231PS.BCST 140(DI), Z12, Z2
+	VCVTPH2PS        Y19, Z12
+	VFMADD231PS.BCST 144(DI), Z12, Z0
+	VFMADD231PS.BCST 148(DI), Z12, Z2
+	VCVTPH2PS        Y13, Z12
+	VFMADD231PS.BCST 152(DI), Z12, Z0
+	VFMADD231PS.BCST 156(DI), Z12, Z2
+	VCVTPH2PS        Y18, Z12
+	VFMADD231PS.BCST 160(DI), Z12, Z0
+	VFMADD231PS.BCST 164(DI), Z12, Z2
 	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 96(DI), Z10, Z0
-	VFMADD231PS.BCST 100(DI), Z10, Z2
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 104(DI), Z10, Z0
-	VFMADD231PS.BCST 108(DI), Z10, Z2
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 112(DI), Z10, Z0
-	VFMADD231PS.BCST 116(DI), Z10, Z2
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 120(DI), Z10, Z0
-	VFMADD231PS.BCST 124(DI), Z10, Z2
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 128(DI), Z10, Z0
-	VFMADD231PS.BCST 132(DI), Z10, Z2
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 136(DI), Z10, Z0
-	VFMADD231PS.BCST 140(DI), Z10, Z2
-	VPMOVDW          Z7, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 144(DI), Z10, Z0
-	VFMADD231PS.BCST 148(DI), Z10, Z2
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 152(DI), Z7, Z0
-	VFMADD231PS.BCST 156(DI), Z7, Z2
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 160(DI), Z7, Z0
-	VFMADD231PS.BCST 164(DI), Z7, Z2
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 168(DI), Z7, Z0
-	VFMADD231PS.BCST 172(DI), Z7, Z2
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 176(DI), Z7, Z0
-	VFMADD231PS.BCST 180(DI), Z7, Z2
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 184(DI), Z7, Z0
-	VFMADD231PS.BCST 188(DI), Z7, Z2
-	VPMOVDW          Z6, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 192(DI), Z7, Z0
-	VFMADD231PS.BCST 196(DI), Z7, Z2
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y6
+	VFMADD231PS.BCST 168(DI), Z10, Z0
+	VFMADD231PS.BCST 172(DI), Z10, Z2
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 176(DI), Z10, Z0
+	VFMADD231PS.BCST 180(DI), Z10, Z2
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 184(DI), Z10, Z0
+	VFMADD231PS.BCST 188(DI), Z10, Z2
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 192(DI), Z8, Z0
+	VFMADD231PS.BCST 196(DI), Z8, Z2
 	VCVTPH2PS        Y6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z0
 	VFMADD231PS.BCST 204(DI), Z6, Z2
-	VPMOVDW          Z5, Y6
-	VCVTPH2PS        Y6, Z6
+	VCVTPH2PS        Y17, Z6
 	VFMADD231PS.BCST 208(DI), Z6, Z0
 	VFMADD231PS.BCST 212(DI), Z6, Z2
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
 	VCVTPH2PS        Y5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z0
 	VFMADD231PS.BCST 220(DI), Z5, Z2
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y14, Z5
 	VFMADD231PS.BCST 224(DI), Z5, Z0
 	VFMADD231PS.BCST 228(DI), Z5, Z2
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y9, Z5
 	VFMADD231PS.BCST 232(DI), Z5, Z0
 	VFMADD231PS.BCST 236(DI), Z5, Z2
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y7, Z5
 	VFMADD231PS.BCST 240(DI), Z5, Z0
 	VFMADD231PS.BCST 244(DI), Z5, Z2
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z0
 	VFMADD231PS.BCST 252(DI), Z4, Z2
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z4
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z5
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z6
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z7
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z5, Z4, Z20
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPD        Z5, Z20, Z19
-	VUNPCKHPD        Z5, Z20, Z5
-	VUNPCKLPD        Z6, Z4, Z20
-	VUNPCKHPD        Z6, Z4, Z4
-	VUNPCKLPD        Z9, Z7, Z6
-	VUNPCKHPD        Z9, Z7, Z7
-	VUNPCKLPD        Z10, Z8, Z9
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VSHUFF32X4       $0x88, Z6, Z19, Z18
-	VSHUFF32X4       $0xdd, Z6, Z19, Z6
-	VSHUFF32X4       $0x88, Z14, Z10, Z19
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z19, Z18, Z14
-	VSHUFF32X4       $0xdd, Z19, Z18, Z18
-	VSHUFF32X4       $0x88, Z10, Z6, Z19
-	VSHUFF32X4       $0xdd, Z10, Z6, Z6
-	VSHUFF32X4       $0x88, Z7, Z5, Z10
-	VSHUFF32X4       $0xdd, Z7, Z5, Z5
-	VSHUFF32X4       $0x88, Z15, Z11, Z7
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z7, Z10, Z15
-	VSHUFF32X4       $0xdd, Z7, Z10, Z7
-	VSHUFF32X4       $0x88, Z11, Z5, Z10
-	VSHUFF32X4       $0xdd, Z11, Z5, Z5
-	VSHUFF32X4       $0x88, Z9, Z20, Z11
-	VSHUFF32X4       $0xdd, Z9, Z20, Z9
-	VSHUFF32X4       $0x88, Z17, Z13, Z20
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z20, Z11, Z17
-	VSHUFF32X4       $0xdd, Z20, Z11, Z11
-	VSHUFF32X4       $0x88, Z13, Z9, Z20
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z8, Z4, Z13
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z16, Z12, Z8
-	VSHUFF32X4       $0xdd, Z16, Z12, Z12
-	VSHUFF32X4       $0x88, Z8, Z13, Z16
-	VSHUFF32X4       $0xdd, Z8, Z13, Z8
-	VSHUFF32X4       $0x88, Z12, Z4, Z13
-	VSHUFF32X4       $0xdd, Z12, Z4, Z4
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y4
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y5
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y6
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y7
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
 	VFMADD231PS.BCST (DI), Z12, Z1
 	VFMADD231PS.BCST 4(DI), Z12, Z3
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y15, Z12
 	VFMADD231PS.BCST 8(DI), Z12, Z1
 	VFMADD231PS.BCST 12(DI), Z12, Z3
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y19, Z12
 	VFMADD231PS.BCST 16(DI), Z12, Z1
 	VFMADD231PS.BCST 20(DI), Z12, Z3
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y13, Z12
 	VFMADD231PS.BCST 24(DI), Z12, Z1
 	VFMADD231PS.BCST 28(DI), Z12, Z3
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y18, Z12
 	VFMADD231PS.BCST 32(DI), Z12, Z1
 	VFMADD231PS.BCST 36(DI), Z12, Z3
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 40(DI), Z12, Z1
-	VFMADD231PS.BCST 44(DI), Z12, Z3
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 48(DI), Z12, Z1
-	VFMADD231PS.BCST 52(DI), Z12, Z3
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 56(DI), Z12, Z1
-	VFMADD231PS.BCST 60(DI), Z12, Z3
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 64(DI), Z12, Z1
-	VFMADD231PS.BCST 68(DI), Z12, Z3
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 72(DI), Z12, Z1
-	VFMADD231PS.BCST 76(DI), Z12, Z3
-	VPMOVDW          Z10, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 80(DI), Z12, Z1
-	VFMADD231PS.BCST 84(DI), Z12, Z3
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
 	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 88(DI), Z10, Z1
-	VFMADD231PS.BCST 92(DI), Z10, Z3
-	VPMOVDW          Z20, Y10
+	VFMADD231PS.BCST 40(DI), Z10, Z1
+	VFMADD231PS.BCST 44(DI), Z10, Z3
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 48(DI), Z10, Z1
+	VFMADD231PS.BCST 52(DI), Z10, Z3
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 56(DI), Z10, Z1
+	VFMADD231PS.BCST 60(DI), Z10, Z3
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 64(DI), Z8, Z1
+	VFMADD231PS.BCST 68(DI), Z8, Z3
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 72(DI), Z6, Z1
+	VFMADD231PS.BCST 76(DI), Z6, Z3
+	VCVTPH2PS        Y17, Z6
+	VFMADD231PS.BCST 80(DI), Z6, Z1
+	VFMADD231PS.BCST 84(DI), Z6, Z3
+	VCVTPH2PS        Y5, Z5
+	VFMADD231PS.BCST 88(DI), Z5, Z1
+	VFMADD231PS.BCST 92(DI), Z5, Z3
+	VCVTPH2PS        Y14, Z5
+	VFMADD231PS.BCST 96(DI), Z5, Z1
+	VFMADD231PS.BCST 100(DI), Z5, Z3
+	VCVTPH2PS        Y9, Z5
+	VFMADD231PS.BCST 104(DI), Z5, Z1
+	VFMADD231PS.BCST 108(DI), Z5, Z3
+	VCVTPH2PS        Y7, Z5
+	VFMADD231PS.BCST 112(DI), Z5, Z1
+	VFMADD231PS.BCST 116(DI), Z5, Z3
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 120(DI), Z4, Z1
+	VFMADD231PS.BCST 124(DI), Z4, Z3
+	MOVQ             R10, R10
+	VMOVUPS          32(R9), Y4
+	VMOVUPS          32(R9)(CX*1), Y5
+	VMOVUPS          32(R9)(CX*2), Y6
+	VMOVUPS          32(R9)(BX*1), Y7
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y8
+	VMOVUPS          32(R9)(CX*1), Y9
+	VMOVUPS          32(R9)(CX*2), Y10
+	VMOVUPS          32(R9)(BX*1), Y11
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y12
+	VMOVUPS          32(R9)(CX*1), Y13
+	VMOVUPS          32(R9)(CX*2), Y14
+	VMOVUPS          32(R9)(BX*1), Y15
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y16
+	VMOVUPS          32(R9)(CX*1), Y17
+	VMOVUPS          32(R9)(CX*2), Y18
+	VMOVUPS          32(R9)(BX*1), Y19
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z1
+	VFMADD231PS.BCST 132(DI), Z12, Z3
+	VCVTPH2PS        Y15, Z12
+	VFMADD231PS.BCST 136(DI), Z12, Z1
+	VFMADD231PS.BCST 140(DI), Z12, Z3
+	VCVTPH2PS        Y19, Z12
+	VFMADD231PS.BCST 144(DI), Z12, Z1
+	VFMADD231PS.BCST 148(DI), Z12, Z3
+	VCVTPH2PS        Y13, Z12
+	VFMADD231PS.BCST 152(DI), Z12, Z1
+	VFMADD231PS.BCST 156(DI), Z12, Z3
+	VCVTPH2PS        Y18, Z12
+	VFMADD231PS.BCST 160(DI), Z12, Z1
+	VFMADD231PS.BCST 164(DI), Z12, Z3
 	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 96(DI), Z10, Z1
-	VFMADD231PS.BCST 100(DI), Z10, Z3
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 104(DI), Z10, Z1
-	VFMADD231PS.BCST 108(DI), Z10, Z3
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 112(DI), Z10, Z1
-	VFMADD231PS.BCST 116(DI), Z10, Z3
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 120(DI), Z10, Z1
-	VFMADD231PS.BCST 124(DI), Z10, Z3
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 128(DI), Z10, Z1
-	VFMADD231PS.BCST 132(DI), Z10, Z3
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 136(DI), Z10, Z1
-	VFMADD231PS.BCST 140(DI), Z10, Z3
-	VPMOVDW          Z7, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 144(DI), Z10, Z1
-	VFMADD231PS.BCST 148(DI), Z10, Z3
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 152(DI), Z7, Z1
-	VFMADD231PS.BCST 156(DI), Z7, Z3
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 160(DI), Z7, Z1
-	VFMADD231PS.BCST 164(DI), Z7, Z3
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 168(DI), Z7, Z1
-	VFMADD231PS.BCST 172(DI), Z7, Z3
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 176(DI), Z7, Z1
-	VFMADD231PS.BCST 180(DI), Z7, Z3
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 184(DI), Z7, Z1
-	VFMADD231PS.BCST 188(DI), Z7, Z3
-	VPMOVDW          Z6, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 192(DI), Z7, Z1
-	VFMADD231PS.BCST 196(DI), Z7, Z3
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y6
+	VFMADD231PS.BCST 168(DI), Z10, Z1
+	VFMADD231PS.BCST 172(DI), Z10, Z3
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 176(DI), Z10, Z1
+	VFMADD231PS.BCST 180(DI), Z10, Z3
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 184(DI), Z10, Z1
+	VFMADD231PS.BCST 188(DI), Z10, Z3
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 192(DI), Z8, Z1
+	VFMADD231PS.BCST 196(DI), Z8, Z3
 	VCVTPH2PS        Y6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z1
 	VFMADD231PS.BCST 204(DI), Z6, Z3
-	VPMOVDW          Z5, Y6
-	VCVTPH2PS        Y6, Z6
+	VCVTPH2PS        Y17, Z6
 	VFMADD231PS.BCST 208(DI), Z6, Z1
 	VFMADD231PS.BCST 212(DI), Z6, Z3
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
 	VCVTPH2PS        Y5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z1
 	VFMADD231PS.BCST 220(DI), Z5, Z3
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y14, Z5
 	VFMADD231PS.BCST 224(DI), Z5, Z1
 	VFMADD231PS.BCST 228(DI), Z5, Z3
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y9, Z5
 	VFMADD231PS.BCST 232(DI), Z5, Z1
 	VFMADD231PS.BCST 236(DI), Z5, Z3
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y7, Z5
 	VFMADD231PS.BCST 240(DI), Z5, Z1
 	VFMADD231PS.BCST 244(DI), Z5, Z3
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z1
 	VFMADD231PS.BCST 252(DI), Z4, Z3
@@ -83902,593 +84333,689 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z4
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z5
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z6
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z7
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z5, Z4, Z20
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPD        Z5, Z20, Z19
-	VUNPCKHPD        Z5, Z20, Z5
-	VUNPCKLPD        Z6, Z4, Z20
-	VUNPCKHPD        Z6, Z4, Z4
-	VUNPCKLPD        Z9, Z7, Z6
-	VUNPCKHPD        Z9, Z7, Z7
-	VUNPCKLPD        Z10, Z8, Z9
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VSHUFF32X4       $0x88, Z6, Z19, Z18
-	VSHUFF32X4       $0xdd, Z6, Z19, Z6
-	VSHUFF32X4       $0x88, Z14, Z10, Z19
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z19, Z18, Z14
-	VSHUFF32X4       $0xdd, Z19, Z18, Z18
-	VSHUFF32X4       $0x88, Z10, Z6, Z19
-	VSHUFF32X4       $0xdd, Z10, Z6, Z6
-	VSHUFF32X4       $0x88, Z7, Z5, Z10
-	VSHUFF32X4       $0xdd, Z7, Z5, Z5
-	VSHUFF32X4       $0x88, Z15, Z11, Z7
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z7, Z10, Z15
-	VSHUFF32X4       $0xdd, Z7, Z10, Z7
-	VSHUFF32X4       $0x88, Z11, Z5, Z10
-	VSHUFF32X4       $0xdd, Z11, Z5, Z5
-	VSHUFF32X4       $0x88, Z9, Z20, Z11
-	VSHUFF32X4       $0xdd, Z9, Z20, Z9
-	VSHUFF32X4       $0x88, Z17, Z13, Z20
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z20, Z11, Z17
-	VSHUFF32X4       $0xdd, Z20, Z11, Z11
-	VSHUFF32X4       $0x88, Z13, Z9, Z20
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z8, Z4, Z13
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z16, Z12, Z8
-	VSHUFF32X4       $0xdd, Z16, Z12, Z12
-	VSHUFF32X4       $0x88, Z8, Z13, Z16
-	VSHUFF32X4       $0xdd, Z8, Z13, Z8
-	VSHUFF32X4       $0x88, Z12, Z4, Z13
-	VSHUFF32X4       $0xdd, Z12, Z4, Z4
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y4
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y5
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y6
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y7
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
 	VFMADD231PS.BCST (DI), Z12, Z0
 	VFMADD231PS.BCST 4(DI), Z12, Z2
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y15, Z12
 	VFMADD231PS.BCST 8(DI), Z12, Z0
 	VFMADD231PS.BCST 12(DI), Z12, Z2
 	CMPQ             SI, $+2
 	JLE              part00end
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y19, Z12
 	VFMADD231PS.BCST 16(DI), Z12, Z0
 	VFMADD231PS.BCST 20(DI), Z12, Z2
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y13, Z12
 	VFMADD231PS.BCST 24(DI), Z12, Z0
 	VFMADD231PS.BCST 28(DI), Z12, Z2
 	CMPQ             SI, $+4
 	JLE              part00end
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y18, Z12
 	VFMADD231PS.BCST 32(DI), Z12, Z0
 	VFMADD231PS.BCST 36(DI), Z12, Z2
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 40(DI), Z12, Z0
-	VFMADD231PS.BCST 44(DI), Z12, Z2
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 40(DI), Z10, Z0
+	VFMADD231PS.BCST 44(DI), Z10, Z2
 	CMPQ             SI, $+6
 	JLE              part00end
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 48(DI), Z12, Z0
-	VFMADD231PS.BCST 52(DI), Z12, Z2
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 48(DI), Z10, Z0
+	VFMADD231PS.BCST 52(DI), Z10, Z2
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 56(DI), Z12, Z0
-	VFMADD231PS.BCST 60(DI), Z12, Z2
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 56(DI), Z10, Z0
+	VFMADD231PS.BCST 60(DI), Z10, Z2
 	CMPQ             SI, $+8
 	JLE              part00end
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 64(DI), Z12, Z0
-	VFMADD231PS.BCST 68(DI), Z12, Z2
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 64(DI), Z8, Z0
+	VFMADD231PS.BCST 68(DI), Z8, Z2
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 72(DI), Z12, Z0
-	VFMADD231PS.BCST 76(DI), Z12, Z2
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 72(DI), Z6, Z0
+	VFMADD231PS.BCST 76(DI), Z6, Z2
 	CMPQ             SI, $+10
 	JLE              part00end
-	VPMOVDW          Z10, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 80(DI), Z12, Z0
-	VFMADD231PS.BCST 84(DI), Z12, Z2
+	VCVTPH2PS        Y17, Z6
+	VFMADD231PS.BCST 80(DI), Z6, Z0
+	VFMADD231PS.BCST 84(DI), Z6, Z2
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 88(DI), Z10, Z0
-	VFMADD231PS.BCST 92(DI), Z10, Z2
+	VCVTPH2PS        Y5, Z5
+	VFMADD231PS.BCST 88(DI), Z5, Z0
+	VFMADD231PS.BCST 92(DI), Z5, Z2
 	CMPQ             SI, $+12
 	JLE              part00end
-	VPMOVDW          Z20, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 96(DI), Z10, Z0
-	VFMADD231PS.BCST 100(DI), Z10, Z2
+	VCVTPH2PS        Y14, Z5
+	VFMADD231PS.BCST 96(DI), Z5, Z0
+	VFMADD231PS.BCST 100(DI), Z5, Z2
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 104(DI), Z10, Z0
-	VFMADD231PS.BCST 108(DI), Z10, Z2
+	VCVTPH2PS        Y9, Z5
+	VFMADD231PS.BCST 104(DI), Z5, Z0
+	VFMADD231PS.BCST 108(DI), Z5, Z2
 	CMPQ             SI, $+14
 	JLE              part00end
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 112(DI), Z10, Z0
-	VFMADD231PS.BCST 116(DI), Z10, Z2
+	VCVTPH2PS        Y7, Z5
+	VFMADD231PS.BCST 112(DI), Z5, Z0
+	VFMADD231PS.BCST 116(DI), Z5, Z2
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 120(DI), Z10, Z0
-	VFMADD231PS.BCST 124(DI), Z10, Z2
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 120(DI), Z4, Z0
+	VFMADD231PS.BCST 124(DI), Z4, Z2
 	CMPQ             SI, $+16
 	JLE              part00end
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 128(DI), Z10, Z0
-	VFMADD231PS.BCST 132(DI), Z10, Z2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      32(R8), K2, Y4
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y5
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y6
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y7
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y8
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y9
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y10
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y12
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y13
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y14
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y16
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y17
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y18
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z0
+	VFMADD231PS.BCST 132(DI), Z12, Z2
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 136(DI), Z10, Z0
-	VFMADD231PS.BCST 140(DI), Z10, Z2
+	VCVTPH2PS        Y15, Z12
+	VFMADD231PS.BCST 136(DI), Z12, Z0
+	VFMADD231PS.BCST 140(DI), Z12, Z2
 	CMPQ             SI, $+18
 	JLE              part00end
-	VPMOVDW          Z7, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 144(DI), Z10, Z0
-	VFMADD231PS.BCST 148(DI), Z10, Z2
+	VCVTPH2PS        Y19, Z12
+	VFMADD231PS.BCST 144(DI), Z12, Z0
+	VFMADD231PS.BCST 148(DI), Z12, Z2
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 152(DI), Z7, Z0
-	VFMADD231PS.BCST 156(DI), Z7, Z2
+	VCVTPH2PS        Y13, Z12
+	VFMADD231PS.BCST 152(DI), Z12, Z0
+	VFMADD231PS.BCST 156(DI), Z12, Z2
 	CMPQ             SI, $+20
 	JLE              part00end
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 160(DI), Z7, Z0
-	VFMADD231PS.BCST 164(DI), Z7, Z2
+	VCVTPH2PS        Y18, Z12
+	VFMADD231PS.BCST 160(DI), Z12, Z0
+	VFMADD231PS.BCST 164(DI), Z12, Z2
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 168(DI), Z7, Z0
-	VFMADD231PS.BCST 172(DI), Z7, Z2
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 168(DI), Z10, Z0
+	VFMADD231PS.BCST 172(DI), Z10, Z2
 	CMPQ             SI, $+22
 	JLE              part00end
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 176(DI), Z7, Z0
-	VFMADD231PS.BCST 180(DI), Z7, Z2
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 176(DI), Z10, Z0
+	VFMADD231PS.BCST 180(DI), Z10, Z2
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 184(DI), Z7, Z0
-	VFMADD231PS.BCST 188(DI), Z7, Z2
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 184(DI), Z10, Z0
+	VFMADD231PS.BCST 188(DI), Z10, Z2
 	CMPQ             SI, $+24
 	JLE              part00end
-	VPMOVDW          Z6, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 192(DI), Z7, Z0
-	VFMADD231PS.BCST 196(DI), Z7, Z2
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 192(DI), Z8, Z0
+	VFMADD231PS.BCST 196(DI), Z8, Z2
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y6
 	VCVTPH2PS        Y6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z0
 	VFMADD231PS.BCST 204(DI), Z6, Z2
 	CMPQ             SI, $+26
 	JLE              part00end
-	VPMOVDW          Z5, Y6
-	VCVTPH2PS        Y6, Z6
+	VCVTPH2PS        Y17, Z6
 	VFMADD231PS.BCST 208(DI), Z6, Z0
 	VFMADD231PS.BCST 212(DI), Z6, Z2
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
 	VCVTPH2PS        Y5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z0
 	VFMADD231PS.BCST 220(DI), Z5, Z2
 	CMPQ             SI, $+28
 	JLE              part00end
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y14, Z5
 	VFMADD231PS.BCST 224(DI), Z5, Z0
 	VFMADD231PS.BCST 228(DI), Z5, Z2
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y9, Z5
 	VFMADD231PS.BCST 232(DI), Z5, Z0
 	VFMADD231PS.BCST 236(DI), Z5, Z2
 	CMPQ             SI, $+30
 	JLE              part00end
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y7, Z5
 	VFMADD231PS.BCST 240(DI), Z5, Z0
 	VFMADD231PS.BCST 244(DI), Z5, Z2
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z0
 	VFMADD231PS.BCST 252(DI), Z4, Z2
 
 part00end:
-	VMOVDQU16.Z      (AX), K1, Z4
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z5
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z6
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z7
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z5, Z4, Z20
-	VUNPCKHPS        Z5, Z4, Z4
-	VUNPCKLPS        Z7, Z6, Z5
-	VUNPCKHPS        Z7, Z6, Z6
-	VUNPCKLPS        Z9, Z8, Z7
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPD        Z5, Z20, Z19
-	VUNPCKHPD        Z5, Z20, Z5
-	VUNPCKLPD        Z6, Z4, Z20
-	VUNPCKHPD        Z6, Z4, Z4
-	VUNPCKLPD        Z9, Z7, Z6
-	VUNPCKHPD        Z9, Z7, Z7
-	VUNPCKLPD        Z10, Z8, Z9
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VSHUFF32X4       $0x88, Z6, Z19, Z18
-	VSHUFF32X4       $0xdd, Z6, Z19, Z6
-	VSHUFF32X4       $0x88, Z14, Z10, Z19
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z19, Z18, Z14
-	VSHUFF32X4       $0xdd, Z19, Z18, Z18
-	VSHUFF32X4       $0x88, Z10, Z6, Z19
-	VSHUFF32X4       $0xdd, Z10, Z6, Z6
-	VSHUFF32X4       $0x88, Z7, Z5, Z10
-	VSHUFF32X4       $0xdd, Z7, Z5, Z5
-	VSHUFF32X4       $0x88, Z15, Z11, Z7
-	VSHUFF32X4       $0xdd, Z15, Z11, Z11
-	VSHUFF32X4       $0x88, Z7, Z10, Z15
-	VSHUFF32X4       $0xdd, Z7, Z10, Z7
-	VSHUFF32X4       $0x88, Z11, Z5, Z10
-	VSHUFF32X4       $0xdd, Z11, Z5, Z5
-	VSHUFF32X4       $0x88, Z9, Z20, Z11
-	VSHUFF32X4       $0xdd, Z9, Z20, Z9
-	VSHUFF32X4       $0x88, Z17, Z13, Z20
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z20, Z11, Z17
-	VSHUFF32X4       $0xdd, Z20, Z11, Z11
-	VSHUFF32X4       $0x88, Z13, Z9, Z20
-	VSHUFF32X4       $0xdd, Z13, Z9, Z9
-	VSHUFF32X4       $0x88, Z8, Z4, Z13
-	VSHUFF32X4       $0xdd, Z8, Z4, Z4
-	VSHUFF32X4       $0x88, Z16, Z12, Z8
-	VSHUFF32X4       $0xdd, Z16, Z12, Z12
-	VSHUFF32X4       $0x88, Z8, Z13, Z16
-	VSHUFF32X4       $0xdd, Z8, Z13, Z8
-	VSHUFF32X4       $0x88, Z12, Z4, Z13
-	VSHUFF32X4       $0xdd, Z12, Z4, Z4
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y4
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y5
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y6
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y7
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
 	VFMADD231PS.BCST (DI), Z12, Z1
 	VFMADD231PS.BCST 4(DI), Z12, Z3
 	CMPQ             SI, $+1
 	JLE              part01end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y15, Z12
 	VFMADD231PS.BCST 8(DI), Z12, Z1
 	VFMADD231PS.BCST 12(DI), Z12, Z3
 	CMPQ             SI, $+2
 	JLE              part01end
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y19, Z12
 	VFMADD231PS.BCST 16(DI), Z12, Z1
 	VFMADD231PS.BCST 20(DI), Z12, Z3
 	CMPQ             SI, $+3
 	JLE              part01end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y13, Z12
 	VFMADD231PS.BCST 24(DI), Z12, Z1
 	VFMADD231PS.BCST 28(DI), Z12, Z3
 	CMPQ             SI, $+4
 	JLE              part01end
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
+	VCVTPH2PS        Y18, Z12
 	VFMADD231PS.BCST 32(DI), Z12, Z1
 	VFMADD231PS.BCST 36(DI), Z12, Z3
 	CMPQ             SI, $+5
 	JLE              part01end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 40(DI), Z12, Z1
-	VFMADD231PS.BCST 44(DI), Z12, Z3
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 40(DI), Z10, Z1
+	VFMADD231PS.BCST 44(DI), Z10, Z3
 	CMPQ             SI, $+6
 	JLE              part01end
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 48(DI), Z12, Z1
-	VFMADD231PS.BCST 52(DI), Z12, Z3
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 48(DI), Z10, Z1
+	VFMADD231PS.BCST 52(DI), Z10, Z3
 	CMPQ             SI, $+7
 	JLE              part01end
-	VPSRLD           $0x10, Z16, Z16
-	VPMOVDW          Z16, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 56(DI), Z12, Z1
-	VFMADD231PS.BCST 60(DI), Z12, Z3
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 56(DI), Z10, Z1
+	VFMADD231PS.BCST 60(DI), Z10, Z3
 	CMPQ             SI, $+8
 	JLE              part01end
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 64(DI), Z12, Z1
-	VFMADD231PS.BCST 68(DI), Z12, Z3
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 64(DI), Z8, Z1
+	VFMADD231PS.BCST 68(DI), Z8, Z3
 	CMPQ             SI, $+9
 	JLE              part01end
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 72(DI), Z12, Z1
-	VFMADD231PS.BCST 76(DI), Z12, Z3
+	VCVTPH2PS        Y6, Z6
+	VFMADD231PS.BCST 72(DI), Z6, Z1
+	VFMADD231PS.BCST 76(DI), Z6, Z3
 	CMPQ             SI, $+10
 	JLE              part01end
-	VPMOVDW          Z10, Y12
-	VCVTPH2PS        Y12, Z12
-	VFMADD231PS.BCST 80(DI), Z12, Z1
-	VFMADD231PS.BCST 84(DI), Z12, Z3
+	VCVTPH2PS        Y17, Z6
+	VFMADD231PS.BCST 80(DI), Z6, Z1
+	VFMADD231PS.BCST 84(DI), Z6, Z3
 	CMPQ             SI, $+11
 	JLE              part01end
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 88(DI), Z10, Z1
-	VFMADD231PS.BCST 92(DI), Z10, Z3
+	VCVTPH2PS        Y5, Z5
+	VFMADD231PS.BCST 88(DI), Z5, Z1
+	VFMADD231PS.BCST 92(DI), Z5, Z3
 	CMPQ             SI, $+12
 	JLE              part01end
-	VPMOVDW          Z20, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 96(DI), Z10, Z1
-	VFMADD231PS.BCST 100(DI), Z10, Z3
+	VCVTPH2PS        Y14, Z5
+	VFMADD231PS.BCST 96(DI), Z5, Z1
+	VFMADD231PS.BCST 100(DI), Z5, Z3
 	CMPQ             SI, $+13
 	JLE              part01end
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 104(DI), Z10, Z1
-	VFMADD231PS.BCST 108(DI), Z10, Z3
+	VCVTPH2PS        Y9, Z5
+	VFMADD231PS.BCST 104(DI), Z5, Z1
+	VFMADD231PS.BCST 108(DI), Z5, Z3
 	CMPQ             SI, $+14
 	JLE              part01end
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 112(DI), Z10, Z1
-	VFMADD231PS.BCST 116(DI), Z10, Z3
+	VCVTPH2PS        Y7, Z5
+	VFMADD231PS.BCST 112(DI), Z5, Z1
+	VFMADD231PS.BCST 116(DI), Z5, Z3
 	CMPQ             SI, $+15
 	JLE              part01end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 120(DI), Z10, Z1
-	VFMADD231PS.BCST 124(DI), Z10, Z3
+	VCVTPH2PS        Y4, Z4
+	VFMADD231PS.BCST 120(DI), Z4, Z1
+	VFMADD231PS.BCST 124(DI), Z4, Z3
 	CMPQ             SI, $+16
 	JLE              part01end
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 128(DI), Z10, Z1
-	VFMADD231PS.BCST 132(DI), Z10, Z3
+	MOVQ             DX, DX
+	VMOVDQU16.Z      32(AX), K2, Y4
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y5
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y6
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y7
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y8
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y9
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y10
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y11
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y12
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y13
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y14
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y15
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y16
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y17
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y18
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y19
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VPUNPCKLWD       Y5, Y4, Y20
+	VPUNPCKHWD       Y5, Y4, Y4
+	VPUNPCKLWD       Y7, Y6, Y5
+	VPUNPCKHWD       Y7, Y6, Y6
+	VPUNPCKLWD       Y9, Y8, Y7
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLDQ       Y5, Y20, Y19
+	VPUNPCKHDQ       Y5, Y20, Y5
+	VPUNPCKLDQ       Y6, Y4, Y20
+	VPUNPCKHDQ       Y6, Y4, Y4
+	VPUNPCKLDQ       Y9, Y7, Y6
+	VPUNPCKHDQ       Y9, Y7, Y7
+	VPUNPCKLDQ       Y10, Y8, Y9
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLQDQ      Y6, Y19, Y18
+	VPUNPCKHQDQ      Y6, Y19, Y6
+	VPUNPCKLQDQ      Y9, Y20, Y19
+	VPUNPCKHQDQ      Y9, Y20, Y9
+	VPUNPCKLQDQ      Y7, Y5, Y20
+	VPUNPCKHQDQ      Y7, Y5, Y5
+	VPUNPCKLQDQ      Y8, Y4, Y7
+	VPUNPCKHQDQ      Y8, Y4, Y4
+	VPUNPCKLQDQ      Y14, Y10, Y8
+	VPUNPCKHQDQ      Y14, Y10, Y10
+	VPUNPCKLQDQ      Y17, Y13, Y14
+	VPUNPCKHQDQ      Y17, Y13, Y13
+	VPUNPCKLQDQ      Y15, Y11, Y17
+	VPUNPCKHQDQ      Y15, Y11, Y11
+	VPUNPCKLQDQ      Y16, Y12, Y15
+	VPUNPCKHQDQ      Y16, Y12, Y12
+	VSHUFI64X2       $0x00, Y8, Y18, Y16
+	VSHUFI64X2       $0x03, Y8, Y18, Y8
+	VSHUFI64X2       $0x00, Y14, Y19, Y18
+	VSHUFI64X2       $0x03, Y14, Y19, Y14
+	VSHUFI64X2       $0x00, Y17, Y20, Y19
+	VSHUFI64X2       $0x03, Y17, Y20, Y17
+	VSHUFI64X2       $0x00, Y15, Y7, Y20
+	VSHUFI64X2       $0x03, Y15, Y7, Y7
+	VSHUFI64X2       $0x00, Y10, Y6, Y15
+	VSHUFI64X2       $0x03, Y10, Y6, Y6
+	VSHUFI64X2       $0x00, Y13, Y9, Y10
+	VSHUFI64X2       $0x03, Y13, Y9, Y9
+	VSHUFI64X2       $0x00, Y11, Y5, Y13
+	VSHUFI64X2       $0x03, Y11, Y5, Y5
+	VSHUFI64X2       $0x00, Y12, Y4, Y11
+	VSHUFI64X2       $0x03, Y12, Y4, Y4
+	VCVTPH2PS        Y16, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z1
+	VFMADD231PS.BCST 132(DI), Z12, Z3
 	CMPQ             SI, $+17
 	JLE              part01end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 136(DI), Z10, Z1
-	VFMADD231PS.BCST 140(DI), Z10, Z3
+	VCVTPH2PS        Y15, Z12
+	VFMADD231PS.BCST 136(DI), Z12, Z1
+	VFMADD231PS.BCST 140(DI), Z12, Z3
 	CMPQ             SI, $+18
 	JLE              part01end
-	VPMOVDW          Z7, Y10
-	VCVTPH2PS        Y10, Z10
-	VFMADD231PS.BCST 144(DI), Z10, Z1
-	VFMADD231PS.BCST 148(DI), Z10, Z3
+	VCVTPH2PS        Y19, Z12
+	VFMADD231PS.BCST 144(DI), Z12, Z1
+	VFMADD231PS.BCST 148(DI), Z12, Z3
 	CMPQ             SI, $+19
 	JLE              part01end
-	VPSRLD           $0x10, Z7, Z7
-	VPMOVDW          Z7, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 152(DI), Z7, Z1
-	VFMADD231PS.BCST 156(DI), Z7, Z3
+	VCVTPH2PS        Y13, Z12
+	VFMADD231PS.BCST 152(DI), Z12, Z1
+	VFMADD231PS.BCST 156(DI), Z12, Z3
 	CMPQ             SI, $+20
 	JLE              part01end
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 160(DI), Z7, Z1
-	VFMADD231PS.BCST 164(DI), Z7, Z3
+	VCVTPH2PS        Y18, Z12
+	VFMADD231PS.BCST 160(DI), Z12, Z1
+	VFMADD231PS.BCST 164(DI), Z12, Z3
 	CMPQ             SI, $+21
 	JLE              part01end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 168(DI), Z7, Z1
-	VFMADD231PS.BCST 172(DI), Z7, Z3
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 168(DI), Z10, Z1
+	VFMADD231PS.BCST 172(DI), Z10, Z3
 	CMPQ             SI, $+22
 	JLE              part01end
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 176(DI), Z7, Z1
-	VFMADD231PS.BCST 180(DI), Z7, Z3
+	VCVTPH2PS        Y20, Z10
+	VFMADD231PS.BCST 176(DI), Z10, Z1
+	VFMADD231PS.BCST 180(DI), Z10, Z3
 	CMPQ             SI, $+23
 	JLE              part01end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 184(DI), Z7, Z1
-	VFMADD231PS.BCST 188(DI), Z7, Z3
+	VCVTPH2PS        Y11, Z10
+	VFMADD231PS.BCST 184(DI), Z10, Z1
+	VFMADD231PS.BCST 188(DI), Z10, Z3
 	CMPQ             SI, $+24
 	JLE              part01end
-	VPMOVDW          Z6, Y7
-	VCVTPH2PS        Y7, Z7
-	VFMADD231PS.BCST 192(DI), Z7, Z1
-	VFMADD231PS.BCST 196(DI), Z7, Z3
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 192(DI), Z8, Z1
+	VFMADD231PS.BCST 196(DI), Z8, Z3
 	CMPQ             SI, $+25
 	JLE              part01end
-	VPSRLD           $0x10, Z6, Z6
-	VPMOVDW          Z6, Y6
 	VCVTPH2PS        Y6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z1
 	VFMADD231PS.BCST 204(DI), Z6, Z3
 	CMPQ             SI, $+26
 	JLE              part01end
-	VPMOVDW          Z5, Y6
-	VCVTPH2PS        Y6, Z6
+	VCVTPH2PS        Y17, Z6
 	VFMADD231PS.BCST 208(DI), Z6, Z1
 	VFMADD231PS.BCST 212(DI), Z6, Z3
 	CMPQ             SI, $+27
 	JLE              part01end
-	VPSRLD           $0x10, Z5, Z5
-	VPMOVDW          Z5, Y5
 	VCVTPH2PS        Y5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z1
 	VFMADD231PS.BCST 220(DI), Z5, Z3
 	CMPQ             SI, $+28
 	JLE              part01end
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y14, Z5
 	VFMADD231PS.BCST 224(DI), Z5, Z1
 	VFMADD231PS.BCST 228(DI), Z5, Z3
 	CMPQ             SI, $+29
 	JLE              part01end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y9, Z5
 	VFMADD231PS.BCST 232(DI), Z5, Z1
 	VFMADD231PS.BCST 236(DI), Z5, Z3
 	CMPQ             SI, $+30
 	JLE              part01end
-	VPMOVDW          Z4, Y5
-	VCVTPH2PS        Y5, Z5
+	VCVTPH2PS        Y7, Z5
 	VFMADD231PS.BCST 240(DI), Z5, Z1
 	VFMADD231PS.BCST 244(DI), Z5, Z3
 	CMPQ             SI, $+31
 	JLE              part01end
-	VPSRLD           $0x10, Z4, Z4
-	VPMOVDW          Z4, Y4
 	VCVTPH2PS        Y4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z1
 	VFMADD231PS.BCST 252(DI), Z4, Z3
@@ -84520,7 +85047,7 @@ set0:
 	RET
 
 // func turned4F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·turned4F16AVX512(SB), NOSPLIT, $0-64
 	MOVQ   w+16(FP), AX
 	MOVQ   ldw+24(FP), CX
@@ -84545,625 +85072,720 @@ TEXT ·turned4F16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z20
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z21
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z22
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z23
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y20
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y21
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y22
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (DI), Z16, Z0
 	VFMADD231PS.BCST 4(DI), Z16, Z2
 	VFMADD231PS.BCST 8(DI), Z16, Z4
 	VFMADD231PS.BCST 12(DI), Z16, Z6
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 16(DI), Z16, Z0
 	VFMADD231PS.BCST 20(DI), Z16, Z2
 	VFMADD231PS.BCST 24(DI), Z16, Z4
 	VFMADD231PS.BCST 28(DI), Z16, Z6
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 32(DI), Z16, Z0
 	VFMADD231PS.BCST 36(DI), Z16, Z2
 	VFMADD231PS.BCST 40(DI), Z16, Z4
 	VFMADD231PS.BCST 44(DI), Z16, Z6
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 48(DI), Z16, Z0
 	VFMADD231PS.BCST 52(DI), Z16, Z2
 	VFMADD231PS.BCST 56(DI), Z16, Z4
 	VFMADD231PS.BCST 60(DI), Z16, Z6
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 64(DI), Z16, Z0
 	VFMADD231PS.BCST 68(DI), Z16, Z2
 	VFMADD231PS.BCST 72(DI), Z16, Z4
 	VFMADD231PS.BCST 76(DI), Z16, Z6
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 80(DI), Z16, Z0
-	VFMADD231PS.BCST 84(DI), Z16, Z2
-	VFMADD231PS.BCST 88(DI), Z16, Z4
-	VFMADD231PS.BCST 92(DI), Z16, Z6
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 96(DI), Z16, Z0
-	VFMADD231PS.BCST 100(DI), Z16, Z2
-	VFMADD231PS.BCST 104(DI), Z16, Z4
-	VFMADD231PS.BCST 108(DI), Z16, Z6
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 112(DI), Z16, Z0
-	VFMADD231PS.BCST 116(DI), Z16, Z2
-	VFMADD231PS.BCST 120(DI), Z16, Z4
-	VFMADD231PS.BCST 124(DI), Z16, Z6
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 128(DI), Z16, Z0
-	VFMADD231PS.BCST 132(DI), Z16, Z2
-	VFMADD231PS.BCST 136(DI), Z16, Z4
-	VFMADD231PS.BCST 140(DI), Z16, Z6
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 144(DI), Z16, Z0
-	VFMADD231PS.BCST 148(DI), Z16, Z2
-	VFMADD231PS.BCST 152(DI), Z16, Z4
-	VFMADD231PS.BCST 156(DI), Z16, Z6
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(DI), Z16, Z0
-	VFMADD231PS.BCST 164(DI), Z16, Z2
-	VFMADD231PS.BCST 168(DI), Z16, Z4
-	VFMADD231PS.BCST 172(DI), Z16, Z6
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 176(DI), Z14, Z0
-	VFMADD231PS.BCST 180(DI), Z14, Z2
-	VFMADD231PS.BCST 184(DI), Z14, Z4
-	VFMADD231PS.BCST 188(DI), Z14, Z6
-	VPMOVDW          Z24, Y14
+	VFMADD231PS.BCST 80(DI), Z14, Z0
+	VFMADD231PS.BCST 84(DI), Z14, Z2
+	VFMADD231PS.BCST 88(DI), Z14, Z4
+	VFMADD231PS.BCST 92(DI), Z14, Z6
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 96(DI), Z14, Z0
+	VFMADD231PS.BCST 100(DI), Z14, Z2
+	VFMADD231PS.BCST 104(DI), Z14, Z4
+	VFMADD231PS.BCST 108(DI), Z14, Z6
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 112(DI), Z14, Z0
+	VFMADD231PS.BCST 116(DI), Z14, Z2
+	VFMADD231PS.BCST 120(DI), Z14, Z4
+	VFMADD231PS.BCST 124(DI), Z14, Z6
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z0
+	VFMADD231PS.BCST 132(DI), Z12, Z2
+	VFMADD231PS.BCST 136(DI), Z12, Z4
+	VFMADD231PS.BCST 140(DI), Z12, Z6
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 144(DI), Z10, Z0
+	VFMADD231PS.BCST 148(DI), Z10, Z2
+	VFMADD231PS.BCST 152(DI), Z10, Z4
+	VFMADD231PS.BCST 156(DI), Z10, Z6
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 160(DI), Z10, Z0
+	VFMADD231PS.BCST 164(DI), Z10, Z2
+	VFMADD231PS.BCST 168(DI), Z10, Z4
+	VFMADD231PS.BCST 172(DI), Z10, Z6
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 176(DI), Z9, Z0
+	VFMADD231PS.BCST 180(DI), Z9, Z2
+	VFMADD231PS.BCST 184(DI), Z9, Z4
+	VFMADD231PS.BCST 188(DI), Z9, Z6
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 192(DI), Z9, Z0
+	VFMADD231PS.BCST 196(DI), Z9, Z2
+	VFMADD231PS.BCST 200(DI), Z9, Z4
+	VFMADD231PS.BCST 204(DI), Z9, Z6
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 208(DI), Z9, Z0
+	VFMADD231PS.BCST 212(DI), Z9, Z2
+	VFMADD231PS.BCST 216(DI), Z9, Z4
+	VFMADD231PS.BCST 220(DI), Z9, Z6
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 224(DI), Z9, Z0
+	VFMADD231PS.BCST 228(DI), Z9, Z2
+	VFMADD231PS.BCST 232(DI), Z9, Z4
+	VFMADD231PS.BCST 236(DI), Z9, Z6
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 240(DI), Z8, Z0
+	VFMADD231PS.BCST 244(DI), Z8, Z2
+	VFMADD231PS.BCST 248(DI), Z8, Z4
+	VFMADD231PS.BCST 252(DI), Z8, Z6
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	VMOVUPS          32(R11), Y8
+	VMOVUPS          32(R11)(CX*1), Y9
+	VMOVUPS          32(R11)(CX*2), Y10
+	VMOVUPS          32(R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y12
+	VMOVUPS          32(R11)(CX*1), Y13
+	VMOVUPS          32(R11)(CX*2), Y14
+	VMOVUPS          32(R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y16
+	VMOVUPS          32(R11)(CX*1), Y17
+	VMOVUPS          32(R11)(CX*2), Y18
+	VMOVUPS          32(R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y20
+	VMOVUPS          32(R11)(CX*1), Y21
+	VMOVUPS          32(R11)(CX*2), Y22
+	VMOVUPS          32(R11)(BX*1), Y23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 256(DI), Z16, Z0
+	VFMADD231PS.BCST 260(DI), Z16, Z2
+	VFMADD231PS.BCST 264(DI), Z16, Z4
+	VFMADD231PS.BCST 268(DI), Z16, Z6
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 272(DI), Z16, Z0
+	VFMADD231PS.BCST 276(DI), Z16, Z2
+	VFMADD231PS.BCST 280(DI), Z16, Z4
+	VFMADD231PS.BCST 284(DI), Z16, Z6
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 288(DI), Z16, Z0
+	VFMADD231PS.BCST 292(DI), Z16, Z2
+	VFMADD231PS.BCST 296(DI), Z16, Z4
+	VFMADD231PS.BCST 300(DI), Z16, Z6
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 304(DI), Z16, Z0
+	VFMADD231PS.BCST 308(DI), Z16, Z2
+	VFMADD231PS.BCST 312(DI), Z16, Z4
+	VFMADD231PS.BCST 316(DI), Z16, Z6
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 320(DI), Z16, Z0
+	VFMADD231PS.BCST 324(DI), Z16, Z2
+	VFMADD231PS.BCST 328(DI), Z16, Z4
+	VFMADD231PS.BCST 332(DI), Z16, Z6
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 192(DI), Z14, Z0
-	VFMADD231PS.BCST 196(DI), Z14, Z2
-	VFMADD231PS.BCST 200(DI), Z14, Z4
-	VFMADD231PS.BCST 204(DI), Z14, Z6
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 208(DI), Z14, Z0
-	VFMADD231PS.BCST 212(DI), Z14, Z2
-	VFMADD231PS.BCST 216(DI), Z14, Z4
-	VFMADD231PS.BCST 220(DI), Z14, Z6
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 224(DI), Z14, Z0
-	VFMADD231PS.BCST 228(DI), Z14, Z2
-	VFMADD231PS.BCST 232(DI), Z14, Z4
-	VFMADD231PS.BCST 236(DI), Z14, Z6
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 240(DI), Z14, Z0
-	VFMADD231PS.BCST 244(DI), Z14, Z2
-	VFMADD231PS.BCST 248(DI), Z14, Z4
-	VFMADD231PS.BCST 252(DI), Z14, Z6
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 256(DI), Z14, Z0
-	VFMADD231PS.BCST 260(DI), Z14, Z2
-	VFMADD231PS.BCST 264(DI), Z14, Z4
-	VFMADD231PS.BCST 268(DI), Z14, Z6
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 272(DI), Z14, Z0
-	VFMADD231PS.BCST 276(DI), Z14, Z2
-	VFMADD231PS.BCST 280(DI), Z14, Z4
-	VFMADD231PS.BCST 284(DI), Z14, Z6
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 288(DI), Z14, Z0
-	VFMADD231PS.BCST 292(DI), Z14, Z2
-	VFMADD231PS.BCST 296(DI), Z14, Z4
-	VFMADD231PS.BCST 300(DI), Z14, Z6
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 304(DI), Z11, Z0
-	VFMADD231PS.BCST 308(DI), Z11, Z2
-	VFMADD231PS.BCST 312(DI), Z11, Z4
-	VFMADD231PS.BCST 316(DI), Z11, Z6
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 320(DI), Z11, Z0
-	VFMADD231PS.BCST 324(DI), Z11, Z2
-	VFMADD231PS.BCST 328(DI), Z11, Z4
-	VFMADD231PS.BCST 332(DI), Z11, Z6
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 336(DI), Z11, Z0
-	VFMADD231PS.BCST 340(DI), Z11, Z2
-	VFMADD231PS.BCST 344(DI), Z11, Z4
-	VFMADD231PS.BCST 348(DI), Z11, Z6
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 352(DI), Z11, Z0
-	VFMADD231PS.BCST 356(DI), Z11, Z2
-	VFMADD231PS.BCST 360(DI), Z11, Z4
-	VFMADD231PS.BCST 364(DI), Z11, Z6
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 368(DI), Z11, Z0
-	VFMADD231PS.BCST 372(DI), Z11, Z2
-	VFMADD231PS.BCST 376(DI), Z11, Z4
-	VFMADD231PS.BCST 380(DI), Z11, Z6
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 384(DI), Z11, Z0
-	VFMADD231PS.BCST 388(DI), Z11, Z2
-	VFMADD231PS.BCST 392(DI), Z11, Z4
-	VFMADD231PS.BCST 396(DI), Z11, Z6
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
+	VFMADD231PS.BCST 336(DI), Z14, Z0
+	VFMADD231PS.BCST 340(DI), Z14, Z2
+	VFMADD231PS.BCST 344(DI), Z14, Z4
+	VFMADD231PS.BCST 348(DI), Z14, Z6
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 352(DI), Z14, Z0
+	VFMADD231PS.BCST 356(DI), Z14, Z2
+	VFMADD231PS.BCST 360(DI), Z14, Z4
+	VFMADD231PS.BCST 364(DI), Z14, Z6
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 368(DI), Z14, Z0
+	VFMADD231PS.BCST 372(DI), Z14, Z2
+	VFMADD231PS.BCST 376(DI), Z14, Z4
+	VFMADD231PS.BCST 380(DI), Z14, Z6
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 384(DI), Z12, Z0
+	VFMADD231PS.BCST 388(DI), Z12, Z2
+	VFMADD231PS.BCST 392(DI), Z12, Z4
+	VFMADD231PS.BCST 396(DI), Z12, Z6
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z0
 	VFMADD231PS.BCST 404(DI), Z10, Z2
 	VFMADD231PS.BCST 408(DI), Z10, Z4
 	VFMADD231PS.BCST 412(DI), Z10, Z6
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 416(DI), Z10, Z0
 	VFMADD231PS.BCST 420(DI), Z10, Z2
 	VFMADD231PS.BCST 424(DI), Z10, Z4
 	VFMADD231PS.BCST 428(DI), Z10, Z6
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z0
 	VFMADD231PS.BCST 436(DI), Z9, Z2
 	VFMADD231PS.BCST 440(DI), Z9, Z4
 	VFMADD231PS.BCST 444(DI), Z9, Z6
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 448(DI), Z9, Z0
 	VFMADD231PS.BCST 452(DI), Z9, Z2
 	VFMADD231PS.BCST 456(DI), Z9, Z4
 	VFMADD231PS.BCST 460(DI), Z9, Z6
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 464(DI), Z9, Z0
 	VFMADD231PS.BCST 468(DI), Z9, Z2
 	VFMADD231PS.BCST 472(DI), Z9, Z4
 	VFMADD231PS.BCST 476(DI), Z9, Z6
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 480(DI), Z9, Z0
 	VFMADD231PS.BCST 484(DI), Z9, Z2
 	VFMADD231PS.BCST 488(DI), Z9, Z4
 	VFMADD231PS.BCST 492(DI), Z9, Z6
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z0
 	VFMADD231PS.BCST 500(DI), Z8, Z2
 	VFMADD231PS.BCST 504(DI), Z8, Z4
 	VFMADD231PS.BCST 508(DI), Z8, Z6
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z20
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z21
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z22
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z23
 	LEAQ             (R9)(CX*4), R9
 	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y20
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y21
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y22
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (DI), Z16, Z1
 	VFMADD231PS.BCST 4(DI), Z16, Z3
 	VFMADD231PS.BCST 8(DI), Z16, Z5
 	VFMADD231PS.BCST 12(DI), Z16, Z7
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 16(DI), Z16, Z1
 	VFMADD231PS.BCST 20(DI), Z16, Z3
 	VFMADD231PS.BCST 24(DI), Z16, Z5
 	VFMADD231PS.BCST 28(DI), Z16, Z7
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 32(DI), Z16, Z1
 	VFMADD231PS.BCST 36(DI), Z16, Z3
 	VFMADD231PS.BCST 40(DI), Z16, Z5
 	VFMADD231PS.BCST 44(DI), Z16, Z7
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 48(DI), Z16, Z1
 	VFMADD231PS.BCST 52(DI), Z16, Z3
 	VFMADD231PS.BCST 56(DI), Z16, Z5
 	VFMADD231PS.BCST 60(DI), Z16, Z7
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 64(DI), Z16, Z1
 	VFMADD231PS.BCST 68(DI), Z16, Z3
 	VFMADD231PS.BCST 72(DI), Z16, Z5
 	VFMADD231PS.BCST 76(DI), Z16, Z7
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 80(DI), Z16, Z1
-	VFMADD231PS.BCST 84(DI), Z16, Z3
-	VFMADD231PS.BCST 88(DI), Z16, Z5
-	VFMADD231PS.BCST 92(DI), Z16, Z7
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 96(DI), Z16, Z1
-	VFMADD231PS.BCST 100(DI), Z16, Z3
-	VFMADD231PS.BCST 104(DI), Z16, Z5
-	VFMADD231PS.BCST 108(DI), Z16, Z7
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 112(DI), Z16, Z1
-	VFMADD231PS.BCST 116(DI), Z16, Z3
-	VFMADD231PS.BCST 120(DI), Z16, Z5
-	VFMADD231PS.BCST 124(DI), Z16, Z7
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 128(DI), Z16, Z1
-	VFMADD231PS.BCST 132(DI), Z16, Z3
-	VFMADD231PS.BCST 136(DI), Z16, Z5
-	VFMADD231PS.BCST 140(DI), Z16, Z7
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 144(DI), Z16, Z1
-	VFMADD231PS.BCST 148(DI), Z16, Z3
-	VFMADD231PS.BCST 152(DI), Z16, Z5
-	VFMADD231PS.BCST 156(DI), Z16, Z7
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(DI), Z16, Z1
-	VFMADD231PS.BCST 164(DI), Z16, Z3
-	VFMADD231PS.BCST 168(DI), Z16, Z5
-	VFMADD231PS.BCST 172(DI), Z16, Z7
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 176(DI), Z14, Z1
-	VFMADD231PS.BCST 180(DI), Z14, Z3
-	VFMADD231PS.BCST 184(DI), Z14, Z5
-	VFMADD231PS.BCST 188(DI), Z14, Z7
-	VPMOVDW          Z24, Y14
+	VFMADD231PS.BCST 80(DI), Z14, Z1
+	VFMADD231PS.BCST 84(DI), Z14, Z3
+	VFMADD231PS.BCST 88(DI), Z14, Z5
+	VFMADD231PS.BCST 92(DI), Z14, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 96(DI), Z14, Z1
+	VFMADD231PS.BCST 100(DI), Z14, Z3
+	VFMADD231PS.BCST 104(DI), Z14, Z5
+	VFMADD231PS.BCST 108(DI), Z14, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 112(DI), Z14, Z1
+	VFMADD231PS.BCST 116(DI), Z14, Z3
+	VFMADD231PS.BCST 120(DI), Z14, Z5
+	VFMADD231PS.BCST 124(DI), Z14, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z1
+	VFMADD231PS.BCST 132(DI), Z12, Z3
+	VFMADD231PS.BCST 136(DI), Z12, Z5
+	VFMADD231PS.BCST 140(DI), Z12, Z7
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 144(DI), Z10, Z1
+	VFMADD231PS.BCST 148(DI), Z10, Z3
+	VFMADD231PS.BCST 152(DI), Z10, Z5
+	VFMADD231PS.BCST 156(DI), Z10, Z7
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 160(DI), Z10, Z1
+	VFMADD231PS.BCST 164(DI), Z10, Z3
+	VFMADD231PS.BCST 168(DI), Z10, Z5
+	VFMADD231PS.BCST 172(DI), Z10, Z7
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 176(DI), Z9, Z1
+	VFMADD231PS.BCST 180(DI), Z9, Z3
+	VFMADD231PS.BCST 184(DI), Z9, Z5
+	VFMADD231PS.BCST 188(DI), Z9, Z7
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 192(DI), Z9, Z1
+	VFMADD231PS.BCST 196(DI), Z9, Z3
+	VFMADD231PS.BCST 200(DI), Z9, Z5
+	VFMADD231PS.BCST 204(DI), Z9, Z7
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 208(DI), Z9, Z1
+	VFMADD231PS.BCST 212(DI), Z9, Z3
+	VFMADD231PS.BCST 216(DI), Z9, Z5
+	VFMADD231PS.BCST 220(DI), Z9, Z7
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 224(DI), Z9, Z1
+	VFMADD231PS.BCST 228(DI), Z9, Z3
+	VFMADD231PS.BCST 232(DI), Z9, Z5
+	VFMADD231PS.BCST 236(DI), Z9, Z7
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 240(DI), Z8, Z1
+	VFMADD231PS.BCST 244(DI), Z8, Z3
+	VFMADD231PS.BCST 248(DI), Z8, Z5
+	VFMADD231PS.BCST 252(DI), Z8, Z7
+	MOVQ             R10, R10
+	VMOVUPS          32(R9), Y8
+	VMOVUPS          32(R9)(CX*1), Y9
+	VMOVUPS          32(R9)(CX*2), Y10
+	VMOVUPS          32(R9)(BX*1), Y11
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y12
+	VMOVUPS          32(R9)(CX*1), Y13
+	VMOVUPS          32(R9)(CX*2), Y14
+	VMOVUPS          32(R9)(BX*1), Y15
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y16
+	VMOVUPS          32(R9)(CX*1), Y17
+	VMOVUPS          32(R9)(CX*2), Y18
+	VMOVUPS          32(R9)(BX*1), Y19
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y20
+	VMOVUPS          32(R9)(CX*1), Y21
+	VMOVUPS          32(R9)(CX*2), Y22
+	VMOVUPS          32(R9)(BX*1), Y23
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 256(DI), Z16, Z1
+	VFMADD231PS.BCST 260(DI), Z16, Z3
+	VFMADD231PS.BCST 264(DI), Z16, Z5
+	VFMADD231PS.BCST 268(DI), Z16, Z7
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 272(DI), Z16, Z1
+	VFMADD231PS.BCST 276(DI), Z16, Z3
+	VFMADD231PS.BCST 280(DI), Z16, Z5
+	VFMADD231PS.BCST 284(DI), Z16, Z7
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 288(DI), Z16, Z1
+	VFMADD231PS.BCST 292(DI), Z16, Z3
+	VFMADD231PS.BCST 296(DI), Z16, Z5
+	VFMADD231PS.BCST 300(DI), Z16, Z7
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 304(DI), Z16, Z1
+	VFMADD231PS.BCST 308(DI), Z16, Z3
+	VFMADD231PS.BCST 312(DI), Z16, Z5
+	VFMADD231PS.BCST 316(DI), Z16, Z7
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 320(DI), Z16, Z1
+	VFMADD231PS.BCST 324(DI), Z16, Z3
+	VFMADD231PS.BCST 328(DI), Z16, Z5
+	VFMADD231PS.BCST 332(DI), Z16, Z7
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 192(DI), Z14, Z1
-	VFMADD231PS.BCST 196(DI), Z14, Z3
-	VFMADD231PS.BCST 200(DI), Z14, Z5
-	VFMADD231PS.BCST 204(DI), Z14, Z7
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 208(DI), Z14, Z1
-	VFMADD231PS.BCST 212(DI), Z14, Z3
-	VFMADD231PS.BCST 216(DI), Z14, Z5
-	VFMADD231PS.BCST 220(DI), Z14, Z7
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 224(DI), Z14, Z1
-	VFMADD231PS.BCST 228(DI), Z14, Z3
-	VFMADD231PS.BCST 232(DI), Z14, Z5
-	VFMADD231PS.BCST 236(DI), Z14, Z7
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 240(DI), Z14, Z1
-	VFMADD231PS.BCST 244(DI), Z14, Z3
-	VFMADD231PS.BCST 248(DI), Z14, Z5
-	VFMADD231PS.BCST 252(DI), Z14, Z7
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 256(DI), Z14, Z1
-	VFMADD231PS.BCST 260(DI), Z14, Z3
-	VFMADD231PS.BCST 264(DI), Z14, Z5
-	VFMADD231PS.BCST 268(DI), Z14, Z7
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 272(DI), Z14, Z1
-	VFMADD231PS.BCST 276(DI), Z14, Z3
-	VFMADD231PS.BCST 280(DI), Z14, Z5
-	VFMADD231PS.BCST 284(DI), Z14, Z7
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 288(DI), Z14, Z1
-	VFMADD231PS.BCST 292(DI), Z14, Z3
-	VFMADD231PS.BCST 296(DI), Z14, Z5
-	VFMADD231PS.BCST 300(DI), Z14, Z7
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 304(DI), Z11, Z1
-	VFMADD231PS.BCST 308(DI), Z11, Z3
-	VFMADD231PS.BCST 312(DI), Z11, Z5
-	VFMADD231PS.BCST 316(DI), Z11, Z7
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 320(DI), Z11, Z1
-	VFMADD231PS.BCST 324(DI), Z11, Z3
-	VFMADD231PS.BCST 328(DI), Z11, Z5
-	VFMADD231PS.BCST 332(DI), Z11, Z7
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 336(DI), Z11, Z1
-	VFMADD231PS.BCST 340(DI), Z11, Z3
-	VFMADD231PS.BCST 344(DI), Z11, Z5
-	VFMADD231PS.BCST 348(DI), Z11, Z7
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 352(DI), Z11, Z1
-	VFMADD231PS.BCST 356(DI), Z11, Z3
-	VFMADD231PS.BCST 360(DI), Z11, Z5
-	VFMADD231PS.BCST 364(DI), Z11, Z7
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 368(DI), Z11, Z1
-	VFMADD231PS.BCST 372(DI), Z11, Z3
-	VFMADD231PS.BCST 376(DI), Z11, Z5
-	VFMADD231PS.BCST 380(DI), Z11, Z7
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 384(DI), Z11, Z1
-	VFMADD231PS.BCST 388(DI), Z11, Z3
-	VFMADD231PS.BCST 392(DI), Z11, Z5
-	VFMADD231PS.BCST 396(DI), Z11, Z7
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
+	VFMADD231PS.BCST 336(DI), Z14, Z1
+	VFMADD231PS.BCST 340(DI), Z14, Z3
+	VFMADD231PS.BCST 344(DI), Z14, Z5
+	VFMADD231PS.BCST 348(DI), Z14, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 352(DI), Z14, Z1
+	VFMADD231PS.BCST 356(DI), Z14, Z3
+	VFMADD231PS.BCST 360(DI), Z14, Z5
+	VFMADD231PS.BCST 364(DI), Z14, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 368(DI), Z14, Z1
+	VFMADD231PS.BCST 372(DI), Z14, Z3
+	VFMADD231PS.BCST 376(DI), Z14, Z5
+	VFMADD231PS.BCST 380(DI), Z14, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 384(DI), Z12, Z1
+	VFMADD231PS.BCST 388(DI), Z12, Z3
+	VFMADD231PS.BCST 392(DI), Z12, Z5
+	VFMADD231PS.BCST 396(DI), Z12, Z7
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z1
 	VFMADD231PS.BCST 404(DI), Z10, Z3
 	VFMADD231PS.BCST 408(DI), Z10, Z5
 	VFMADD231PS.BCST 412(DI), Z10, Z7
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 416(DI), Z10, Z1
 	VFMADD231PS.BCST 420(DI), Z10, Z3
 	VFMADD231PS.BCST 424(DI), Z10, Z5
 	VFMADD231PS.BCST 428(DI), Z10, Z7
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z1
 	VFMADD231PS.BCST 436(DI), Z9, Z3
 	VFMADD231PS.BCST 440(DI), Z9, Z5
 	VFMADD231PS.BCST 444(DI), Z9, Z7
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 448(DI), Z9, Z1
 	VFMADD231PS.BCST 452(DI), Z9, Z3
 	VFMADD231PS.BCST 456(DI), Z9, Z5
 	VFMADD231PS.BCST 460(DI), Z9, Z7
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 464(DI), Z9, Z1
 	VFMADD231PS.BCST 468(DI), Z9, Z3
 	VFMADD231PS.BCST 472(DI), Z9, Z5
 	VFMADD231PS.BCST 476(DI), Z9, Z7
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 480(DI), Z9, Z1
 	VFMADD231PS.BCST 484(DI), Z9, Z3
 	VFMADD231PS.BCST 488(DI), Z9, Z5
 	VFMADD231PS.BCST 492(DI), Z9, Z7
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z1
 	VFMADD231PS.BCST 500(DI), Z8, Z3
@@ -85182,308 +85804,362 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z20
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z21
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z22
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z23
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y20
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y21
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y22
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y23
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (DI), Z16, Z0
 	VFMADD231PS.BCST 4(DI), Z16, Z2
 	VFMADD231PS.BCST 8(DI), Z16, Z4
 	VFMADD231PS.BCST 12(DI), Z16, Z6
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 16(DI), Z16, Z0
 	VFMADD231PS.BCST 20(DI), Z16, Z2
 	VFMADD231PS.BCST 24(DI), Z16, Z4
 	VFMADD231PS.BCST 28(DI), Z16, Z6
 	CMPQ             SI, $+2
 	JLE              part00end
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 32(DI), Z16, Z0
 	VFMADD231PS.BCST 36(DI), Z16, Z2
 	VFMADD231PS.BCST 40(DI), Z16, Z4
 	VFMADD231PS.BCST 44(DI), Z16, Z6
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 48(DI), Z16, Z0
 	VFMADD231PS.BCST 52(DI), Z16, Z2
 	VFMADD231PS.BCST 56(DI), Z16, Z4
 	VFMADD231PS.BCST 60(DI), Z16, Z6
 	CMPQ             SI, $+4
 	JLE              part00end
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 64(DI), Z16, Z0
 	VFMADD231PS.BCST 68(DI), Z16, Z2
 	VFMADD231PS.BCST 72(DI), Z16, Z4
 	VFMADD231PS.BCST 76(DI), Z16, Z6
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 80(DI), Z16, Z0
-	VFMADD231PS.BCST 84(DI), Z16, Z2
-	VFMADD231PS.BCST 88(DI), Z16, Z4
-	VFMADD231PS.BCST 92(DI), Z16, Z6
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 80(DI), Z14, Z0
+	VFMADD231PS.BCST 84(DI), Z14, Z2
+	VFMADD231PS.BCST 88(DI), Z14, Z4
+	VFMADD231PS.BCST 92(DI), Z14, Z6
 	CMPQ             SI, $+6
 	JLE              part00end
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 96(DI), Z16, Z0
-	VFMADD231PS.BCST 100(DI), Z16, Z2
-	VFMADD231PS.BCST 104(DI), Z16, Z4
-	VFMADD231PS.BCST 108(DI), Z16, Z6
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 96(DI), Z14, Z0
+	VFMADD231PS.BCST 100(DI), Z14, Z2
+	VFMADD231PS.BCST 104(DI), Z14, Z4
+	VFMADD231PS.BCST 108(DI), Z14, Z6
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 112(DI), Z16, Z0
-	VFMADD231PS.BCST 116(DI), Z16, Z2
-	VFMADD231PS.BCST 120(DI), Z16, Z4
-	VFMADD231PS.BCST 124(DI), Z16, Z6
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 112(DI), Z14, Z0
+	VFMADD231PS.BCST 116(DI), Z14, Z2
+	VFMADD231PS.BCST 120(DI), Z14, Z4
+	VFMADD231PS.BCST 124(DI), Z14, Z6
 	CMPQ             SI, $+8
 	JLE              part00end
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 128(DI), Z16, Z0
-	VFMADD231PS.BCST 132(DI), Z16, Z2
-	VFMADD231PS.BCST 136(DI), Z16, Z4
-	VFMADD231PS.BCST 140(DI), Z16, Z6
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z0
+	VFMADD231PS.BCST 132(DI), Z12, Z2
+	VFMADD231PS.BCST 136(DI), Z12, Z4
+	VFMADD231PS.BCST 140(DI), Z12, Z6
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 144(DI), Z16, Z0
-	VFMADD231PS.BCST 148(DI), Z16, Z2
-	VFMADD231PS.BCST 152(DI), Z16, Z4
-	VFMADD231PS.BCST 156(DI), Z16, Z6
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 144(DI), Z10, Z0
+	VFMADD231PS.BCST 148(DI), Z10, Z2
+	VFMADD231PS.BCST 152(DI), Z10, Z4
+	VFMADD231PS.BCST 156(DI), Z10, Z6
 	CMPQ             SI, $+10
 	JLE              part00end
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(DI), Z16, Z0
-	VFMADD231PS.BCST 164(DI), Z16, Z2
-	VFMADD231PS.BCST 168(DI), Z16, Z4
-	VFMADD231PS.BCST 172(DI), Z16, Z6
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 160(DI), Z10, Z0
+	VFMADD231PS.BCST 164(DI), Z10, Z2
+	VFMADD231PS.BCST 168(DI), Z10, Z4
+	VFMADD231PS.BCST 172(DI), Z10, Z6
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 176(DI), Z14, Z0
-	VFMADD231PS.BCST 180(DI), Z14, Z2
-	VFMADD231PS.BCST 184(DI), Z14, Z4
-	VFMADD231PS.BCST 188(DI), Z14, Z6
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 176(DI), Z9, Z0
+	VFMADD231PS.BCST 180(DI), Z9, Z2
+	VFMADD231PS.BCST 184(DI), Z9, Z4
+	VFMADD231PS.BCST 188(DI), Z9, Z6
 	CMPQ             SI, $+12
 	JLE              part00end
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 192(DI), Z14, Z0
-	VFMADD231PS.BCST 196(DI), Z14, Z2
-	VFMADD231PS.BCST 200(DI), Z14, Z4
-	VFMADD231PS.BCST 204(DI), Z14, Z6
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 192(DI), Z9, Z0
+	VFMADD231PS.BCST 196(DI), Z9, Z2
+	VFMADD231PS.BCST 200(DI), Z9, Z4
+	VFMADD231PS.BCST 204(DI), Z9, Z6
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 208(DI), Z14, Z0
-	VFMADD231PS.BCST 212(DI), Z14, Z2
-	VFMADD231PS.BCST 216(DI), Z14, Z4
-	VFMADD231PS.BCST 220(DI), Z14, Z6
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 208(DI), Z9, Z0
+	VFMADD231PS.BCST 212(DI), Z9, Z2
+	VFMADD231PS.BCST 216(DI), Z9, Z4
+	VFMADD231PS.BCST 220(DI), Z9, Z6
 	CMPQ             SI, $+14
 	JLE              part00end
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 224(DI), Z14, Z0
-	VFMADD231PS.BCST 228(DI), Z14, Z2
-	VFMADD231PS.BCST 232(DI), Z14, Z4
-	VFMADD231PS.BCST 236(DI), Z14, Z6
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 224(DI), Z9, Z0
+	VFMADD231PS.BCST 228(DI), Z9, Z2
+	VFMADD231PS.BCST 232(DI), Z9, Z4
+	VFMADD231PS.BCST 236(DI), Z9, Z6
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 240(DI), Z14, Z0
-	VFMADD231PS.BCST 244(DI), Z14, Z2
-	VFMADD231PS.BCST 248(DI), Z14, Z4
-	VFMADD231PS.BCST 252(DI), Z14, Z6
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 240(DI), Z8, Z0
+	VFMADD231PS.BCST 244(DI), Z8, Z2
+	VFMADD231PS.BCST 248(DI), Z8, Z4
+	VFMADD231PS.BCST 252(DI), Z8, Z6
 	CMPQ             SI, $+16
 	JLE              part00end
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 256(DI), Z14, Z0
-	VFMADD231PS.BCST 260(DI), Z14, Z2
-	VFMADD231PS.BCST 264(DI), Z14, Z4
-	VFMADD231PS.BCST 268(DI), Z14, Z6
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      32(R8), K2, Y8
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y9
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y10
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y12
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y13
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y14
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y16
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y17
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y18
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      32(R8), K2, Y20
+	VMOVDQU16.Z      32(R8)(CX*1), K2, Y21
+	VMOVDQU16.Z      32(R8)(CX*2), K2, Y22
+	VMOVDQU16.Z      32(R8)(BX*1), K2, Y23
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 256(DI), Z16, Z0
+	VFMADD231PS.BCST 260(DI), Z16, Z2
+	VFMADD231PS.BCST 264(DI), Z16, Z4
+	VFMADD231PS.BCST 268(DI), Z16, Z6
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 272(DI), Z14, Z0
-	VFMADD231PS.BCST 276(DI), Z14, Z2
-	VFMADD231PS.BCST 280(DI), Z14, Z4
-	VFMADD231PS.BCST 284(DI), Z14, Z6
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 272(DI), Z16, Z0
+	VFMADD231PS.BCST 276(DI), Z16, Z2
+	VFMADD231PS.BCST 280(DI), Z16, Z4
+	VFMADD231PS.BCST 284(DI), Z16, Z6
 	CMPQ             SI, $+18
 	JLE              part00end
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 288(DI), Z14, Z0
-	VFMADD231PS.BCST 292(DI), Z14, Z2
-	VFMADD231PS.BCST 296(DI), Z14, Z4
-	VFMADD231PS.BCST 300(DI), Z14, Z6
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 288(DI), Z16, Z0
+	VFMADD231PS.BCST 292(DI), Z16, Z2
+	VFMADD231PS.BCST 296(DI), Z16, Z4
+	VFMADD231PS.BCST 300(DI), Z16, Z6
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 304(DI), Z11, Z0
-	VFMADD231PS.BCST 308(DI), Z11, Z2
-	VFMADD231PS.BCST 312(DI), Z11, Z4
-	VFMADD231PS.BCST 316(DI), Z11, Z6
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 304(DI), Z16, Z0
+	VFMADD231PS.BCST 308(DI), Z16, Z2
+	VFMADD231PS.BCST 312(DI), Z16, Z4
+	VFMADD231PS.BCST 316(DI), Z16, Z6
 	CMPQ             SI, $+20
 	JLE              part00end
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 320(DI), Z11, Z0
-	VFMADD231PS.BCST 324(DI), Z11, Z2
-	VFMADD231PS.BCST 328(DI), Z11, Z4
-	VFMADD231PS.BCST 332(DI), Z11, Z6
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 320(DI), Z16, Z0
+	VFMADD231PS.BCST 324(DI), Z16, Z2
+	VFMADD231PS.BCST 328(DI), Z16, Z4
+	VFMADD231PS.BCST 332(DI), Z16, Z6
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 336(DI), Z11, Z0
-	VFMADD231PS.BCST 340(DI), Z11, Z2
-	VFMADD231PS.BCST 344(DI), Z11, Z4
-	VFMADD231PS.BCST 348(DI), Z11, Z6
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 336(DI), Z14, Z0
+	VFMADD231PS.BCST 340(DI), Z14, Z2
+	VFMADD231PS.BCST 344(DI), Z14, Z4
+	VFMADD231PS.BCST 348(DI), Z14, Z6
 	CMPQ             SI, $+22
 	JLE              part00end
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 352(DI), Z11, Z0
-	VFMADD231PS.BCST 356(DI), Z11, Z2
-	VFMADD231PS.BCST 360(DI), Z11, Z4
-	VFMADD231PS.BCST 364(DI), Z11, Z6
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 352(DI), Z14, Z0
+	VFMADD231PS.BCST 356(DI), Z14, Z2
+	VFMADD231PS.BCST 360(DI), Z14, Z4
+	VFMADD231PS.BCST 364(DI), Z14, Z6
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 368(DI), Z11, Z0
-	VFMADD231PS.BCST 372(DI), Z11, Z2
-	VFMADD231PS.BCST 376(DI), Z11, Z4
-	VFMADD231PS.BCST 380(DI), Z11, Z6
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 368(DI), Z14, Z0
+	VFMADD231PS.BCST 372(DI), Z14, Z2
+	VFMADD231PS.BCST 376(DI), Z14, Z4
+	VFMADD231PS.BCST 380(DI), Z14, Z6
 	CMPQ             SI, $+24
 	JLE              part00end
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 384(DI), Z11, Z0
-	VFMADD231PS.BCST 388(DI), Z11, Z2
-	VFMADD231PS.BCST 392(DI), Z11, Z4
-	VFMADD231PS.BCST 396(DI), Z11, Z6
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 384(DI), Z12, Z0
+	VFMADD231PS.BCST 388(DI), Z12, Z2
+	VFMADD231PS.BCST 392(DI), Z12, Z4
+	VFMADD231PS.BCST 396(DI), Z12, Z6
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z0
 	VFMADD231PS.BCST 404(DI), Z10, Z2
@@ -85491,16 +86167,13 @@ rest0:
 	VFMADD231PS.BCST 412(DI), Z10, Z6
 	CMPQ             SI, $+26
 	JLE              part00end
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 416(DI), Z10, Z0
 	VFMADD231PS.BCST 420(DI), Z10, Z2
 	VFMADD231PS.BCST 424(DI), Z10, Z4
 	VFMADD231PS.BCST 428(DI), Z10, Z6
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z0
 	VFMADD231PS.BCST 436(DI), Z9, Z2
@@ -85508,33 +86181,27 @@ rest0:
 	VFMADD231PS.BCST 444(DI), Z9, Z6
 	CMPQ             SI, $+28
 	JLE              part00end
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 448(DI), Z9, Z0
 	VFMADD231PS.BCST 452(DI), Z9, Z2
 	VFMADD231PS.BCST 456(DI), Z9, Z4
 	VFMADD231PS.BCST 460(DI), Z9, Z6
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 464(DI), Z9, Z0
 	VFMADD231PS.BCST 468(DI), Z9, Z2
 	VFMADD231PS.BCST 472(DI), Z9, Z4
 	VFMADD231PS.BCST 476(DI), Z9, Z6
 	CMPQ             SI, $+30
 	JLE              part00end
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 480(DI), Z9, Z0
 	VFMADD231PS.BCST 484(DI), Z9, Z2
 	VFMADD231PS.BCST 488(DI), Z9, Z4
 	VFMADD231PS.BCST 492(DI), Z9, Z6
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z0
 	VFMADD231PS.BCST 500(DI), Z8, Z2
@@ -85542,308 +86209,368 @@ rest0:
 	VFMADD231PS.BCST 508(DI), Z8, Z6
 
 part00end:
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z20
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z21
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z22
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z23
 	LEAQ             (AX)(CX*4), AX
 	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y20
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y21
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y22
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y23
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (DI), Z16, Z1
 	VFMADD231PS.BCST 4(DI), Z16, Z3
 	VFMADD231PS.BCST 8(DI), Z16, Z5
 	VFMADD231PS.BCST 12(DI), Z16, Z7
 	CMPQ             SI, $+1
 	JLE              part01end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 16(DI), Z16, Z1
 	VFMADD231PS.BCST 20(DI), Z16, Z3
 	VFMADD231PS.BCST 24(DI), Z16, Z5
 	VFMADD231PS.BCST 28(DI), Z16, Z7
 	CMPQ             SI, $+2
 	JLE              part01end
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 32(DI), Z16, Z1
 	VFMADD231PS.BCST 36(DI), Z16, Z3
 	VFMADD231PS.BCST 40(DI), Z16, Z5
 	VFMADD231PS.BCST 44(DI), Z16, Z7
 	CMPQ             SI, $+3
 	JLE              part01end
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 48(DI), Z16, Z1
 	VFMADD231PS.BCST 52(DI), Z16, Z3
 	VFMADD231PS.BCST 56(DI), Z16, Z5
 	VFMADD231PS.BCST 60(DI), Z16, Z7
 	CMPQ             SI, $+4
 	JLE              part01end
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 64(DI), Z16, Z1
 	VFMADD231PS.BCST 68(DI), Z16, Z3
 	VFMADD231PS.BCST 72(DI), Z16, Z5
 	VFMADD231PS.BCST 76(DI), Z16, Z7
 	CMPQ             SI, $+5
 	JLE              part01end
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 80(DI), Z16, Z1
-	VFMADD231PS.BCST 84(DI), Z16, Z3
-	VFMADD231PS.BCST 88(DI), Z16, Z5
-	VFMADD231PS.BCST 92(DI), Z16, Z7
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 80(DI), Z14, Z1
+	VFMADD231PS.BCST 84(DI), Z14, Z3
+	VFMADD231PS.BCST 88(DI), Z14, Z5
+	VFMADD231PS.BCST 92(DI), Z14, Z7
 	CMPQ             SI, $+6
 	JLE              part01end
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 96(DI), Z16, Z1
-	VFMADD231PS.BCST 100(DI), Z16, Z3
-	VFMADD231PS.BCST 104(DI), Z16, Z5
-	VFMADD231PS.BCST 108(DI), Z16, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 96(DI), Z14, Z1
+	VFMADD231PS.BCST 100(DI), Z14, Z3
+	VFMADD231PS.BCST 104(DI), Z14, Z5
+	VFMADD231PS.BCST 108(DI), Z14, Z7
 	CMPQ             SI, $+7
 	JLE              part01end
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 112(DI), Z16, Z1
-	VFMADD231PS.BCST 116(DI), Z16, Z3
-	VFMADD231PS.BCST 120(DI), Z16, Z5
-	VFMADD231PS.BCST 124(DI), Z16, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 112(DI), Z14, Z1
+	VFMADD231PS.BCST 116(DI), Z14, Z3
+	VFMADD231PS.BCST 120(DI), Z14, Z5
+	VFMADD231PS.BCST 124(DI), Z14, Z7
 	CMPQ             SI, $+8
 	JLE              part01end
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 128(DI), Z16, Z1
-	VFMADD231PS.BCST 132(DI), Z16, Z3
-	VFMADD231PS.BCST 136(DI), Z16, Z5
-	VFMADD231PS.BCST 140(DI), Z16, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 128(DI), Z12, Z1
+	VFMADD231PS.BCST 132(DI), Z12, Z3
+	VFMADD231PS.BCST 136(DI), Z12, Z5
+	VFMADD231PS.BCST 140(DI), Z12, Z7
 	CMPQ             SI, $+9
 	JLE              part01end
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 144(DI), Z16, Z1
-	VFMADD231PS.BCST 148(DI), Z16, Z3
-	VFMADD231PS.BCST 152(DI), Z16, Z5
-	VFMADD231PS.BCST 156(DI), Z16, Z7
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 144(DI), Z10, Z1
+	VFMADD231PS.BCST 148(DI), Z10, Z3
+	VFMADD231PS.BCST 152(DI), Z10, Z5
+	VFMADD231PS.BCST 156(DI), Z10, Z7
 	CMPQ             SI, $+10
 	JLE              part01end
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(DI), Z16, Z1
-	VFMADD231PS.BCST 164(DI), Z16, Z3
-	VFMADD231PS.BCST 168(DI), Z16, Z5
-	VFMADD231PS.BCST 172(DI), Z16, Z7
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 160(DI), Z10, Z1
+	VFMADD231PS.BCST 164(DI), Z10, Z3
+	VFMADD231PS.BCST 168(DI), Z10, Z5
+	VFMADD231PS.BCST 172(DI), Z10, Z7
 	CMPQ             SI, $+11
 	JLE              part01end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 176(DI), Z14, Z1
-	VFMADD231PS.BCST 180(DI), Z14, Z3
-	VFMADD231PS.BCST 184(DI), Z14, Z5
-	VFMADD231PS.BCST 188(DI), Z14, Z7
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 176(DI), Z9, Z1
+	VFMADD231PS.BCST 180(DI), Z9, Z3
+	VFMADD231PS.BCST 184(DI), Z9, Z5
+	VFMADD231PS.BCST 188(DI), Z9, Z7
 	CMPQ             SI, $+12
 	JLE              part01end
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 192(DI), Z14, Z1
-	VFMADD231PS.BCST 196(DI), Z14, Z3
-	VFMADD231PS.BCST 200(DI), Z14, Z5
-	VFMADD231PS.BCST 204(DI), Z14, Z7
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 192(DI), Z9, Z1
+	VFMADD231PS.BCST 196(DI), Z9, Z3
+	VFMADD231PS.BCST 200(DI), Z9, Z5
+	VFMADD231PS.BCST 204(DI), Z9, Z7
 	CMPQ             SI, $+13
 	JLE              part01end
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 208(DI), Z14, Z1
-	VFMADD231PS.BCST 212(DI), Z14, Z3
-	VFMADD231PS.BCST 216(DI), Z14, Z5
-	VFMADD231PS.BCST 220(DI), Z14, Z7
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 208(DI), Z9, Z1
+	VFMADD231PS.BCST 212(DI), Z9, Z3
+	VFMADD231PS.BCST 216(DI), Z9, Z5
+	VFMADD231PS.BCST 220(DI), Z9, Z7
 	CMPQ             SI, $+14
 	JLE              part01end
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 224(DI), Z14, Z1
-	VFMADD231PS.BCST 228(DI), Z14, Z3
-	VFMADD231PS.BCST 232(DI), Z14, Z5
-	VFMADD231PS.BCST 236(DI), Z14, Z7
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 224(DI), Z9, Z1
+	VFMADD231PS.BCST 228(DI), Z9, Z3
+	VFMADD231PS.BCST 232(DI), Z9, Z5
+	VFMADD231PS.BCST 236(DI), Z9, Z7
 	CMPQ             SI, $+15
 	JLE              part01end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 240(DI), Z14, Z1
-	VFMADD231PS.BCST 244(DI), Z14, Z3
-	VFMADD231PS.BCST 248(DI), Z14, Z5
-	VFMADD231PS.BCST 252(DI), Z14, Z7
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 240(DI), Z8, Z1
+	VFMADD231PS.BCST 244(DI), Z8, Z3
+	VFMADD231PS.BCST 248(DI), Z8, Z5
+	VFMADD231PS.BCST 252(DI), Z8, Z7
 	CMPQ             SI, $+16
 	JLE              part01end
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 256(DI), Z14, Z1
-	VFMADD231PS.BCST 260(DI), Z14, Z3
-	VFMADD231PS.BCST 264(DI), Z14, Z5
-	VFMADD231PS.BCST 268(DI), Z14, Z7
+	MOVQ             DX, DX
+	VMOVDQU16.Z      32(AX), K2, Y8
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y9
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y10
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y11
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y12
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y13
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y14
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y15
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y16
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y17
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y18
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y19
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y20
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y21
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y22
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y23
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 256(DI), Z16, Z1
+	VFMADD231PS.BCST 260(DI), Z16, Z3
+	VFMADD231PS.BCST 264(DI), Z16, Z5
+	VFMADD231PS.BCST 268(DI), Z16, Z7
 	CMPQ             SI, $+17
 	JLE              part01end
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 272(DI), Z14, Z1
-	VFMADD231PS.BCST 276(DI), Z14, Z3
-	VFMADD231PS.BCST 280(DI), Z14, Z5
-	VFMADD231PS.BCST 284(DI), Z14, Z7
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 272(DI), Z16, Z1
+	VFMADD231PS.BCST 276(DI), Z16, Z3
+	VFMADD231PS.BCST 280(DI), Z16, Z5
+	VFMADD231PS.BCST 284(DI), Z16, Z7
 	CMPQ             SI, $+18
 	JLE              part01end
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 288(DI), Z14, Z1
-	VFMADD231PS.BCST 292(DI), Z14, Z3
-	VFMADD231PS.BCST 296(DI), Z14, Z5
-	VFMADD231PS.BCST 300(DI), Z14, Z7
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 288(DI), Z16, Z1
+	VFMADD231PS.BCST 292(DI), Z16, Z3
+	VFMADD231PS.BCST 296(DI), Z16, Z5
+	VFMADD231PS.BCST 300(DI), Z16, Z7
 	CMPQ             SI, $+19
 	JLE              part01end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 304(DI), Z11, Z1
-	VFMADD231PS.BCST 308(DI), Z11, Z3
-	VFMADD231PS.BCST 312(DI), Z11, Z5
-	VFMADD231PS.BCST 316(DI), Z11, Z7
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 304(DI), Z16, Z1
+	VFMADD231PS.BCST 308(DI), Z16, Z3
+	VFMADD231PS.BCST 312(DI), Z16, Z5
+	VFMADD231PS.BCST 316(DI), Z16, Z7
 	CMPQ             SI, $+20
 	JLE              part01end
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 320(DI), Z11, Z1
-	VFMADD231PS.BCST 324(DI), Z11, Z3
-	VFMADD231PS.BCST 328(DI), Z11, Z5
-	VFMADD231PS.BCST 332(DI), Z11, Z7
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 320(DI), Z16, Z1
+	VFMADD231PS.BCST 324(DI), Z16, Z3
+	VFMADD231PS.BCST 328(DI), Z16, Z5
+	VFMADD231PS.BCST 332(DI), Z16, Z7
 	CMPQ             SI, $+21
 	JLE              part01end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 336(DI), Z11, Z1
-	VFMADD231PS.BCST 340(DI), Z11, Z3
-	VFMADD231PS.BCST 344(DI), Z11, Z5
-	VFMADD231PS.BCST 348(DI), Z11, Z7
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 336(DI), Z14, Z1
+	VFMADD231PS.BCST 340(DI), Z14, Z3
+	VFMADD231PS.BCST 344(DI), Z14, Z5
+	VFMADD231PS.BCST 348(DI), Z14, Z7
 	CMPQ             SI, $+22
 	JLE              part01end
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 352(DI), Z11, Z1
-	VFMADD231PS.BCST 356(DI), Z11, Z3
-	VFMADD231PS.BCST 360(DI), Z11, Z5
-	VFMADD231PS.BCST 364(DI), Z11, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 352(DI), Z14, Z1
+	VFMADD231PS.BCST 356(DI), Z14, Z3
+	VFMADD231PS.BCST 360(DI), Z14, Z5
+	VFMADD231PS.BCST 364(DI), Z14, Z7
 	CMPQ             SI, $+23
 	JLE              part01end
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 368(DI), Z11, Z1
-	VFMADD231PS.BCST 372(DI), Z11, Z3
-	VFMADD231PS.BCST 376(DI), Z11, Z5
-	VFMADD231PS.BCST 380(DI), Z11, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 368(DI), Z14, Z1
+	VFMADD231PS.BCST 372(DI), Z14, Z3
+	VFMADD231PS.BCST 376(DI), Z14, Z5
+	VFMADD231PS.BCST 380(DI), Z14, Z7
 	CMPQ             SI, $+24
 	JLE              part01end
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 384(DI), Z11, Z1
-	VFMADD231PS.BCST 388(DI), Z11, Z3
-	VFMADD231PS.BCST 392(DI), Z11, Z5
-	VFMADD231PS.BCST 396(DI), Z11, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 384(DI), Z12, Z1
+	VFMADD231PS.BCST 388(DI), Z12, Z3
+	VFMADD231PS.BCST 392(DI), Z12, Z5
+	VFMADD231PS.BCST 396(DI), Z12, Z7
 	CMPQ             SI, $+25
 	JLE              part01end
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z1
 	VFMADD231PS.BCST 404(DI), Z10, Z3
@@ -85851,16 +86578,13 @@ part00end:
 	VFMADD231PS.BCST 412(DI), Z10, Z7
 	CMPQ             SI, $+26
 	JLE              part01end
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 416(DI), Z10, Z1
 	VFMADD231PS.BCST 420(DI), Z10, Z3
 	VFMADD231PS.BCST 424(DI), Z10, Z5
 	VFMADD231PS.BCST 428(DI), Z10, Z7
 	CMPQ             SI, $+27
 	JLE              part01end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z1
 	VFMADD231PS.BCST 436(DI), Z9, Z3
@@ -85868,33 +86592,27 @@ part00end:
 	VFMADD231PS.BCST 444(DI), Z9, Z7
 	CMPQ             SI, $+28
 	JLE              part01end
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 448(DI), Z9, Z1
 	VFMADD231PS.BCST 452(DI), Z9, Z3
 	VFMADD231PS.BCST 456(DI), Z9, Z5
 	VFMADD231PS.BCST 460(DI), Z9, Z7
 	CMPQ             SI, $+29
 	JLE              part01end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 464(DI), Z9, Z1
 	VFMADD231PS.BCST 468(DI), Z9, Z3
 	VFMADD231PS.BCST 472(DI), Z9, Z5
 	VFMADD231PS.BCST 476(DI), Z9, Z7
 	CMPQ             SI, $+30
 	JLE              part01end
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 480(DI), Z9, Z1
 	VFMADD231PS.BCST 484(DI), Z9, Z3
 	VFMADD231PS.BCST 488(DI), Z9, Z5
 	VFMADD231PS.BCST 492(DI), Z9, Z7
 	CMPQ             SI, $+31
 	JLE              part01end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z1
 	VFMADD231PS.BCST 500(DI), Z8, Z3
@@ -85940,7 +86658,7 @@ set0:
 	RET
 
 // func turned8F16AVX512(k int, x *float32, w *byte, ldw int, y *float32, ldy int, acc int, next *byte)
-// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·turned8F16AVX512(SB), NOSPLIT, $0-64
 	MOVQ   w+16(FP), AX
 	MOVQ   ldw+24(FP), CX
@@ -85966,112 +86684,113 @@ TEXT ·turned8F16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             DI, R11
 	MOVQ             R8, R12
-	PREFETCHT1       (R12)
-	VMOVUPS          (R11), Z8
-	PREFETCHT1       (R12)(CX*1)
-	VMOVUPS          (R11)(CX*1), Z9
-	PREFETCHT1       (R12)(CX*2)
-	VMOVUPS          (R11)(CX*2), Z10
-	PREFETCHT1       (R12)(BX*1)
-	VMOVUPS          (R11)(BX*1), Z11
-	LEAQ             (R11)(CX*4), R11
-	LEAQ             (R12)(CX*4), R12
-	PREFETCHT1       (R12)
-	VMOVUPS          (R11), Z12
-	PREFETCHT1       (R12)(CX*1)
-	VMOVUPS          (R11)(CX*1), Z13
-	PREFETCHT1       (R12)(CX*2)
-	VMOVUPS          (R11)(CX*2), Z14
-	PREFETCHT1       (R12)(BX*1)
-	VMOVUPS          (R11)(BX*1), Z15
-	LEAQ             (R11)(CX*4), R11
-	LEAQ             (R12)(CX*4), R12
-	PREFETCHT1       (R12)
-	VMOVUPS          (R11), Z16
-	PREFETCHT1       (R12)(CX*1)
-	VMOVUPS          (R11)(CX*1), Z17
-	PREFETCHT1       (R12)(CX*2)
-	VMOVUPS          (R11)(CX*2), Z18
-	PREFETCHT1       (R12)(BX*1)
-	VMOVUPS          (R11)(BX*1), Z19
-	LEAQ             (R11)(CX*4), R11
-	LEAQ             (R12)(CX*4), R12
-	PREFETCHT1       (R12)
-	VMOVUPS          (R11), Z20
-	PREFETCHT1       (R12)(CX*1)
-	VMOVUPS          (R11)(CX*1), Z21
-	PREFETCHT1       (R12)(CX*2)
-	VMOVUPS          (R11)(CX*2), Z22
-	PREFETCHT1       (R12)(BX*1)
-	VMOVUPS          (R11)(BX*1), Z23
-	LEAQ             (R11)(CX*4), R11
-	LEAQ             (R12)(CX*4), R12
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	MOVQ             R11, R13
+	MOVQ             R12, R14
+	PREFETCHT1       (R14)
+	VMOVUPS          (R13), Y8
+	PREFETCHT1       (R14)(CX*1)
+	VMOVUPS          (R13)(CX*1), Y9
+	PREFETCHT1       (R14)(CX*2)
+	VMOVUPS          (R13)(CX*2), Y10
+	PREFETCHT1       (R14)(BX*1)
+	VMOVUPS          (R13)(BX*1), Y11
+	LEAQ             (R13)(CX*4), R13
+	LEAQ             (R14)(CX*4), R14
+	PREFETCHT1       (R14)
+	VMOVUPS          (R13), Y12
+	PREFETCHT1       (R14)(CX*1)
+	VMOVUPS          (R13)(CX*1), Y13
+	PREFETCHT1       (R14)(CX*2)
+	VMOVUPS          (R13)(CX*2), Y14
+	PREFETCHT1       (R14)(BX*1)
+	VMOVUPS          (R13)(BX*1), Y15
+	LEAQ             (R13)(CX*4), R13
+	LEAQ             (R14)(CX*4), R14
+	PREFETCHT1       (R14)
+	VMOVUPS          (R13), Y16
+	PREFETCHT1       (R14)(CX*1)
+	VMOVUPS          (R13)(CX*1), Y17
+	PREFETCHT1       (R14)(CX*2)
+	VMOVUPS          (R13)(CX*2), Y18
+	PREFETCHT1       (R14)(BX*1)
+	VMOVUPS          (R13)(BX*1), Y19
+	LEAQ             (R13)(CX*4), R13
+	LEAQ             (R14)(CX*4), R14
+	PREFETCHT1       (R14)
+	VMOVUPS          (R13), Y20
+	PREFETCHT1       (R14)(CX*1)
+	VMOVUPS          (R13)(CX*1), Y21
+	PREFETCHT1       (R14)(CX*2)
+	VMOVUPS          (R13)(CX*2), Y22
+	PREFETCHT1       (R14)(BX*1)
+	VMOVUPS          (R13)(BX*1), Y23
+	LEAQ             (R13)(CX*4), R13
+	LEAQ             (R14)(CX*4), R14
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (R10), Z16, Z0
 	VFMADD231PS.BCST 4(R10), Z16, Z1
 	VFMADD231PS.BCST 8(R10), Z16, Z2
@@ -86080,9 +86799,7 @@ square0:
 	VFMADD231PS.BCST 20(R10), Z16, Z5
 	VFMADD231PS.BCST 24(R10), Z16, Z6
 	VFMADD231PS.BCST 28(R10), Z16, Z7
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 32(R10), Z16, Z0
 	VFMADD231PS.BCST 36(R10), Z16, Z1
 	VFMADD231PS.BCST 40(R10), Z16, Z2
@@ -86091,8 +86808,7 @@ square0:
 	VFMADD231PS.BCST 52(R10), Z16, Z5
 	VFMADD231PS.BCST 56(R10), Z16, Z6
 	VFMADD231PS.BCST 60(R10), Z16, Z7
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 64(R10), Z16, Z0
 	VFMADD231PS.BCST 68(R10), Z16, Z1
 	VFMADD231PS.BCST 72(R10), Z16, Z2
@@ -86101,9 +86817,7 @@ square0:
 	VFMADD231PS.BCST 84(R10), Z16, Z5
 	VFMADD231PS.BCST 88(R10), Z16, Z6
 	VFMADD231PS.BCST 92(R10), Z16, Z7
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 96(R10), Z16, Z0
 	VFMADD231PS.BCST 100(R10), Z16, Z1
 	VFMADD231PS.BCST 104(R10), Z16, Z2
@@ -86112,8 +86826,7 @@ square0:
 	VFMADD231PS.BCST 116(R10), Z16, Z5
 	VFMADD231PS.BCST 120(R10), Z16, Z6
 	VFMADD231PS.BCST 124(R10), Z16, Z7
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 128(R10), Z16, Z0
 	VFMADD231PS.BCST 132(R10), Z16, Z1
 	VFMADD231PS.BCST 136(R10), Z16, Z2
@@ -86122,218 +86835,275 @@ square0:
 	VFMADD231PS.BCST 148(R10), Z16, Z5
 	VFMADD231PS.BCST 152(R10), Z16, Z6
 	VFMADD231PS.BCST 156(R10), Z16, Z7
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(R10), Z16, Z0
-	VFMADD231PS.BCST 164(R10), Z16, Z1
-	VFMADD231PS.BCST 168(R10), Z16, Z2
-	VFMADD231PS.BCST 172(R10), Z16, Z3
-	VFMADD231PS.BCST 176(R10), Z16, Z4
-	VFMADD231PS.BCST 180(R10), Z16, Z5
-	VFMADD231PS.BCST 184(R10), Z16, Z6
-	VFMADD231PS.BCST 188(R10), Z16, Z7
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 192(R10), Z16, Z0
-	VFMADD231PS.BCST 196(R10), Z16, Z1
-	VFMADD231PS.BCST 200(R10), Z16, Z2
-	VFMADD231PS.BCST 204(R10), Z16, Z3
-	VFMADD231PS.BCST 208(R10), Z16, Z4
-	VFMADD231PS.BCST 212(R10), Z16, Z5
-	VFMADD231PS.BCST 216(R10), Z16, Z6
-	VFMADD231PS.BCST 220(R10), Z16, Z7
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 224(R10), Z16, Z0
-	VFMADD231PS.BCST 228(R10), Z16, Z1
-	VFMADD231PS.BCST 232(R10), Z16, Z2
-	VFMADD231PS.BCST 236(R10), Z16, Z3
-	VFMADD231PS.BCST 240(R10), Z16, Z4
-	VFMADD231PS.BCST 244(R10), Z16, Z5
-	VFMADD231PS.BCST 248(R10), Z16, Z6
-	VFMADD231PS.BCST 252(R10), Z16, Z7
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 256(R10), Z16, Z0
-	VFMADD231PS.BCST 260(R10), Z16, Z1
-	VFMADD231PS.BCST 264(R10), Z16, Z2
-	VFMADD231PS.BCST 268(R10), Z16, Z3
-	VFMADD231PS.BCST 272(R10), Z16, Z4
-	VFMADD231PS.BCST 276(R10), Z16, Z5
-	VFMADD231PS.BCST 280(R10), Z16, Z6
-	VFMADD231PS.BCST 284(R10), Z16, Z7
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 288(R10), Z16, Z0
-	VFMADD231PS.BCST 292(R10), Z16, Z1
-	VFMADD231PS.BCST 296(R10), Z16, Z2
-	VFMADD231PS.BCST 300(R10), Z16, Z3
-	VFMADD231PS.BCST 304(R10), Z16, Z4
-	VFMADD231PS.BCST 308(R10), Z16, Z5
-	VFMADD231PS.BCST 312(R10), Z16, Z6
-	VFMADD231PS.BCST 316(R10), Z16, Z7
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 320(R10), Z16, Z0
-	VFMADD231PS.BCST 324(R10), Z16, Z1
-	VFMADD231PS.BCST 328(R10), Z16, Z2
-	VFMADD231PS.BCST 332(R10), Z16, Z3
-	VFMADD231PS.BCST 336(R10), Z16, Z4
-	VFMADD231PS.BCST 340(R10), Z16, Z5
-	VFMADD231PS.BCST 344(R10), Z16, Z6
-	VFMADD231PS.BCST 348(R10), Z16, Z7
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 352(R10), Z14, Z0
-	VFMADD231PS.BCST 356(R10), Z14, Z1
-	VFMADD231PS.BCST 360(R10), Z14, Z2
-	VFMADD231PS.BCST 364(R10), Z14, Z3
-	VFMADD231PS.BCST 368(R10), Z14, Z4
-	VFMADD231PS.BCST 372(R10), Z14, Z5
-	VFMADD231PS.BCST 376(R10), Z14, Z6
-	VFMADD231PS.BCST 380(R10), Z14, Z7
-	VPMOVDW          Z24, Y14
+	VFMADD231PS.BCST 160(R10), Z14, Z0
+	VFMADD231PS.BCST 164(R10), Z14, Z1
+	VFMADD231PS.BCST 168(R10), Z14, Z2
+	VFMADD231PS.BCST 172(R10), Z14, Z3
+	VFMADD231PS.BCST 176(R10), Z14, Z4
+	VFMADD231PS.BCST 180(R10), Z14, Z5
+	VFMADD231PS.BCST 184(R10), Z14, Z6
+	VFMADD231PS.BCST 188(R10), Z14, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 192(R10), Z14, Z0
+	VFMADD231PS.BCST 196(R10), Z14, Z1
+	VFMADD231PS.BCST 200(R10), Z14, Z2
+	VFMADD231PS.BCST 204(R10), Z14, Z3
+	VFMADD231PS.BCST 208(R10), Z14, Z4
+	VFMADD231PS.BCST 212(R10), Z14, Z5
+	VFMADD231PS.BCST 216(R10), Z14, Z6
+	VFMADD231PS.BCST 220(R10), Z14, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 224(R10), Z14, Z0
+	VFMADD231PS.BCST 228(R10), Z14, Z1
+	VFMADD231PS.BCST 232(R10), Z14, Z2
+	VFMADD231PS.BCST 236(R10), Z14, Z3
+	VFMADD231PS.BCST 240(R10), Z14, Z4
+	VFMADD231PS.BCST 244(R10), Z14, Z5
+	VFMADD231PS.BCST 248(R10), Z14, Z6
+	VFMADD231PS.BCST 252(R10), Z14, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 256(R10), Z12, Z0
+	VFMADD231PS.BCST 260(R10), Z12, Z1
+	VFMADD231PS.BCST 264(R10), Z12, Z2
+	VFMADD231PS.BCST 268(R10), Z12, Z3
+	VFMADD231PS.BCST 272(R10), Z12, Z4
+	VFMADD231PS.BCST 276(R10), Z12, Z5
+	VFMADD231PS.BCST 280(R10), Z12, Z6
+	VFMADD231PS.BCST 284(R10), Z12, Z7
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 288(R10), Z10, Z0
+	VFMADD231PS.BCST 292(R10), Z10, Z1
+	VFMADD231PS.BCST 296(R10), Z10, Z2
+	VFMADD231PS.BCST 300(R10), Z10, Z3
+	VFMADD231PS.BCST 304(R10), Z10, Z4
+	VFMADD231PS.BCST 308(R10), Z10, Z5
+	VFMADD231PS.BCST 312(R10), Z10, Z6
+	VFMADD231PS.BCST 316(R10), Z10, Z7
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 320(R10), Z10, Z0
+	VFMADD231PS.BCST 324(R10), Z10, Z1
+	VFMADD231PS.BCST 328(R10), Z10, Z2
+	VFMADD231PS.BCST 332(R10), Z10, Z3
+	VFMADD231PS.BCST 336(R10), Z10, Z4
+	VFMADD231PS.BCST 340(R10), Z10, Z5
+	VFMADD231PS.BCST 344(R10), Z10, Z6
+	VFMADD231PS.BCST 348(R10), Z10, Z7
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 352(R10), Z9, Z0
+	VFMADD231PS.BCST 356(R10), Z9, Z1
+	VFMADD231PS.BCST 360(R10), Z9, Z2
+	VFMADD231PS.BCST 364(R10), Z9, Z3
+	VFMADD231PS.BCST 368(R10), Z9, Z4
+	VFMADD231PS.BCST 372(R10), Z9, Z5
+	VFMADD231PS.BCST 376(R10), Z9, Z6
+	VFMADD231PS.BCST 380(R10), Z9, Z7
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 384(R10), Z9, Z0
+	VFMADD231PS.BCST 388(R10), Z9, Z1
+	VFMADD231PS.BCST 392(R10), Z9, Z2
+	VFMADD231PS.BCST 396(R10), Z9, Z3
+	VFMADD231PS.BCST 400(R10), Z9, Z4
+	VFMADD231PS.BCST 404(R10), Z9, Z5
+	VFMADD231PS.BCST 408(R10), Z9, Z6
+	VFMADD231PS.BCST 412(R10), Z9, Z7
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 416(R10), Z9, Z0
+	VFMADD231PS.BCST 420(R10), Z9, Z1
+	VFMADD231PS.BCST 424(R10), Z9, Z2
+	VFMADD231PS.BCST 428(R10), Z9, Z3
+	VFMADD231PS.BCST 432(R10), Z9, Z4
+	VFMADD231PS.BCST 436(R10), Z9, Z5
+	VFMADD231PS.BCST 440(R10), Z9, Z6
+	VFMADD231PS.BCST 444(R10), Z9, Z7
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 448(R10), Z9, Z0
+	VFMADD231PS.BCST 452(R10), Z9, Z1
+	VFMADD231PS.BCST 456(R10), Z9, Z2
+	VFMADD231PS.BCST 460(R10), Z9, Z3
+	VFMADD231PS.BCST 464(R10), Z9, Z4
+	VFMADD231PS.BCST 468(R10), Z9, Z5
+	VFMADD231PS.BCST 472(R10), Z9, Z6
+	VFMADD231PS.BCST 476(R10), Z9, Z7
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 480(R10), Z8, Z0
+	VFMADD231PS.BCST 484(R10), Z8, Z1
+	VFMADD231PS.BCST 488(R10), Z8, Z2
+	VFMADD231PS.BCST 492(R10), Z8, Z3
+	VFMADD231PS.BCST 496(R10), Z8, Z4
+	VFMADD231PS.BCST 500(R10), Z8, Z5
+	VFMADD231PS.BCST 504(R10), Z8, Z6
+	VFMADD231PS.BCST 508(R10), Z8, Z7
+	MOVQ             R12, R12
+	VMOVUPS          32(R11), Y8
+	VMOVUPS          32(R11)(CX*1), Y9
+	VMOVUPS          32(R11)(CX*2), Y10
+	VMOVUPS          32(R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y12
+	VMOVUPS          32(R11)(CX*1), Y13
+	VMOVUPS          32(R11)(CX*2), Y14
+	VMOVUPS          32(R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y16
+	VMOVUPS          32(R11)(CX*1), Y17
+	VMOVUPS          32(R11)(CX*2), Y18
+	VMOVUPS          32(R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VMOVUPS          32(R11), Y20
+	VMOVUPS          32(R11)(CX*1), Y21
+	VMOVUPS          32(R11)(CX*2), Y22
+	VMOVUPS          32(R11)(BX*1), Y23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 512(R10), Z16, Z0
+	VFMADD231PS.BCST 516(R10), Z16, Z1
+	VFMADD231PS.BCST 520(R10), Z16, Z2
+	VFMADD231PS.BCST 524(R10), Z16, Z3
+	VFMADD231PS.BCST 528(R10), Z16, Z4
+	VFMADD231PS.BCST 532(R10), Z16, Z5
+	VFMADD231PS.BCST 536(R10), Z16, Z6
+	VFMADD231PS.BCST 540(R10), Z16, Z7
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 544(R10), Z16, Z0
+	VFMADD231PS.BCST 548(R10), Z16, Z1
+	VFMADD231PS.BCST 552(R10), Z16, Z2
+	VFMADD231PS.BCST 556(R10), Z16, Z3
+	VFMADD231PS.BCST 560(R10), Z16, Z4
+	VFMADD231PS.BCST 564(R10), Z16, Z5
+	VFMADD231PS.BCST 568(R10), Z16, Z6
+	VFMADD231PS.BCST 572(R10), Z16, Z7
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 576(R10), Z16, Z0
+	VFMADD231PS.BCST 580(R10), Z16, Z1
+	VFMADD231PS.BCST 584(R10), Z16, Z2
+	VFMADD231PS.BCST 588(R10), Z16, Z3
+	VFMADD231PS.BCST 592(R10), Z16, Z4
+	VFMADD231PS.BCST 596(R10), Z16, Z5
+	VFMADD231PS.BCST 600(R10), Z16, Z6
+	VFMADD231PS.BCST 604(R10), Z16, Z7
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 608(R10), Z16, Z0
+	VFMADD231PS.BCST 612(R10), Z16, Z1
+	VFMADD231PS.BCST 616(R10), Z16, Z2
+	VFMADD231PS.BCST 620(R10), Z16, Z3
+	VFMADD231PS.BCST 624(R10), Z16, Z4
+	VFMADD231PS.BCST 628(R10), Z16, Z5
+	VFMADD231PS.BCST 632(R10), Z16, Z6
+	VFMADD231PS.BCST 636(R10), Z16, Z7
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 640(R10), Z16, Z0
+	VFMADD231PS.BCST 644(R10), Z16, Z1
+	VFMADD231PS.BCST 648(R10), Z16, Z2
+	VFMADD231PS.BCST 652(R10), Z16, Z3
+	VFMADD231PS.BCST 656(R10), Z16, Z4
+	VFMADD231PS.BCST 660(R10), Z16, Z5
+	VFMADD231PS.BCST 664(R10), Z16, Z6
+	VFMADD231PS.BCST 668(R10), Z16, Z7
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 384(R10), Z14, Z0
-	VFMADD231PS.BCST 388(R10), Z14, Z1
-	VFMADD231PS.BCST 392(R10), Z14, Z2
-	VFMADD231PS.BCST 396(R10), Z14, Z3
-	VFMADD231PS.BCST 400(R10), Z14, Z4
-	VFMADD231PS.BCST 404(R10), Z14, Z5
-	VFMADD231PS.BCST 408(R10), Z14, Z6
-	VFMADD231PS.BCST 412(R10), Z14, Z7
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 416(R10), Z14, Z0
-	VFMADD231PS.BCST 420(R10), Z14, Z1
-	VFMADD231PS.BCST 424(R10), Z14, Z2
-	VFMADD231PS.BCST 428(R10), Z14, Z3
-	VFMADD231PS.BCST 432(R10), Z14, Z4
-	VFMADD231PS.BCST 436(R10), Z14, Z5
-	VFMADD231PS.BCST 440(R10), Z14, Z6
-	VFMADD231PS.BCST 444(R10), Z14, Z7
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 448(R10), Z14, Z0
-	VFMADD231PS.BCST 452(R10), Z14, Z1
-	VFMADD231PS.BCST 456(R10), Z14, Z2
-	VFMADD231PS.BCST 460(R10), Z14, Z3
-	VFMADD231PS.BCST 464(R10), Z14, Z4
-	VFMADD231PS.BCST 468(R10), Z14, Z5
-	VFMADD231PS.BCST 472(R10), Z14, Z6
-	VFMADD231PS.BCST 476(R10), Z14, Z7
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 480(R10), Z14, Z0
-	VFMADD231PS.BCST 484(R10), Z14, Z1
-	VFMADD231PS.BCST 488(R10), Z14, Z2
-	VFMADD231PS.BCST 492(R10), Z14, Z3
-	VFMADD231PS.BCST 496(R10), Z14, Z4
-	VFMADD231PS.BCST 500(R10), Z14, Z5
-	VFMADD231PS.BCST 504(R10), Z14, Z6
-	VFMADD231PS.BCST 508(R10), Z14, Z7
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 512(R10), Z14, Z0
-	VFMADD231PS.BCST 516(R10), Z14, Z1
-	VFMADD231PS.BCST 520(R10), Z14, Z2
-	VFMADD231PS.BCST 524(R10), Z14, Z3
-	VFMADD231PS.BCST 528(R10), Z14, Z4
-	VFMADD231PS.BCST 532(R10), Z14, Z5
-	VFMADD231PS.BCST 536(R10), Z14, Z6
-	VFMADD231PS.BCST 540(R10), Z14, Z7
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 544(R10), Z14, Z0
-	VFMADD231PS.BCST 548(R10), Z14, Z1
-	VFMADD231PS.BCST 552(R10), Z14, Z2
-	VFMADD231PS.BCST 556(R10), Z14, Z3
-	VFMADD231PS.BCST 560(R10), Z14, Z4
-	VFMADD231PS.BCST 564(R10), Z14, Z5
-	VFMADD231PS.BCST 568(R10), Z14, Z6
-	VFMADD231PS.BCST 572(R10), Z14, Z7
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 576(R10), Z14, Z0
-	VFMADD231PS.BCST 580(R10), Z14, Z1
-	VFMADD231PS.BCST 584(R10), Z14, Z2
-	VFMADD231PS.BCST 588(R10), Z14, Z3
-	VFMADD231PS.BCST 592(R10), Z14, Z4
-	VFMADD231PS.BCST 596(R10), Z14, Z5
-	VFMADD231PS.BCST 600(R10), Z14, Z6
-	VFMADD231PS.BCST 604(R10), Z14, Z7
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 608(R10), Z11, Z0
-	VFMADD231PS.BCST 612(R10), Z11, Z1
-	VFMADD231PS.BCST 616(R10), Z11, Z2
-	VFMADD231PS.BCST 620(R10), Z11, Z3
-	VFMADD231PS.BCST 624(R10), Z11, Z4
-	VFMADD231PS.BCST 628(R10), Z11, Z5
-	VFMADD231PS.BCST 632(R10), Z11, Z6
-	VFMADD231PS.BCST 636(R10), Z11, Z7
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 640(R10), Z11, Z0
-	VFMADD231PS.BCST 644(R10), Z11, Z1
-	VFMADD231PS.BCST 648(R10), Z11, Z2
-	VFMADD231PS.BCST 652(R10), Z11, Z3
-	VFMADD231PS.BCST 656(R10), Z11, Z4
-	VFMADD231PS.BCST 660(R10), Z11, Z5
-	VFMADD231PS.BCST 664(R10), Z11, Z6
-	VFMADD231PS.BCST 668(R10), Z11, Z7
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 672(R10), Z11, Z0
-	VFMADD231PS.BCST 676(R10), Z11, Z1
-	VFMADD231PS.BCST 680(R10), Z11, Z2
-	VFMADD231PS.BCST 684(R10), Z11, Z3
-	VFMADD231PS.BCST 688(R10), Z11, Z4
-	VFMADD231PS.BCST 692(R10), Z11, Z5
-	VFMADD231PS.BCST 696(R10), Z11, Z6
-	VFMADD231PS.BCST 700(R10), Z11, Z7
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 704(R10), Z11, Z0
-	VFMADD231PS.BCST 708(R10), Z11, Z1
-	VFMADD231PS.BCST 712(R10), Z11, Z2
-	VFMADD231PS.BCST 716(R10), Z11, Z3
-	VFMADD231PS.BCST 720(R10), Z11, Z4
-	VFMADD231PS.BCST 724(R10), Z11, Z5
-	VFMADD231PS.BCST 728(R10), Z11, Z6
-	VFMADD231PS.BCST 732(R10), Z11, Z7
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 736(R10), Z11, Z0
-	VFMADD231PS.BCST 740(R10), Z11, Z1
-	VFMADD231PS.BCST 744(R10), Z11, Z2
-	VFMADD231PS.BCST 748(R10), Z11, Z3
-	VFMADD231PS.BCST 752(R10), Z11, Z4
-	VFMADD231PS.BCST 756(R10), Z11, Z5
-	VFMADD231PS.BCST 760(R10), Z11, Z6
-	VFMADD231PS.BCST 764(R10), Z11, Z7
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 768(R10), Z11, Z0
-	VFMADD231PS.BCST 772(R10), Z11, Z1
-	VFMADD231PS.BCST 776(R10), Z11, Z2
-	VFMADD231PS.BCST 780(R10), Z11, Z3
-	VFMADD231PS.BCST 784(R10), Z11, Z4
-	VFMADD231PS.BCST 788(R10), Z11, Z5
-	VFMADD231PS.BCST 792(R10), Z11, Z6
-	VFMADD231PS.BCST 796(R10), Z11, Z7
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
+	VFMADD231PS.BCST 672(R10), Z14, Z0
+	VFMADD231PS.BCST 676(R10), Z14, Z1
+	VFMADD231PS.BCST 680(R10), Z14, Z2
+	VFMADD231PS.BCST 684(R10), Z14, Z3
+	VFMADD231PS.BCST 688(R10), Z14, Z4
+	VFMADD231PS.BCST 692(R10), Z14, Z5
+	VFMADD231PS.BCST 696(R10), Z14, Z6
+	VFMADD231PS.BCST 700(R10), Z14, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 704(R10), Z14, Z0
+	VFMADD231PS.BCST 708(R10), Z14, Z1
+	VFMADD231PS.BCST 712(R10), Z14, Z2
+	VFMADD231PS.BCST 716(R10), Z14, Z3
+	VFMADD231PS.BCST 720(R10), Z14, Z4
+	VFMADD231PS.BCST 724(R10), Z14, Z5
+	VFMADD231PS.BCST 728(R10), Z14, Z6
+	VFMADD231PS.BCST 732(R10), Z14, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 736(R10), Z14, Z0
+	VFMADD231PS.BCST 740(R10), Z14, Z1
+	VFMADD231PS.BCST 744(R10), Z14, Z2
+	VFMADD231PS.BCST 748(R10), Z14, Z3
+	VFMADD231PS.BCST 752(R10), Z14, Z4
+	VFMADD231PS.BCST 756(R10), Z14, Z5
+	VFMADD231PS.BCST 760(R10), Z14, Z6
+	VFMADD231PS.BCST 764(R10), Z14, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 768(R10), Z12, Z0
+	VFMADD231PS.BCST 772(R10), Z12, Z1
+	VFMADD231PS.BCST 776(R10), Z12, Z2
+	VFMADD231PS.BCST 780(R10), Z12, Z3
+	VFMADD231PS.BCST 784(R10), Z12, Z4
+	VFMADD231PS.BCST 788(R10), Z12, Z5
+	VFMADD231PS.BCST 792(R10), Z12, Z6
+	VFMADD231PS.BCST 796(R10), Z12, Z7
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 800(R10), Z10, Z0
 	VFMADD231PS.BCST 804(R10), Z10, Z1
@@ -86343,8 +87113,7 @@ square0:
 	VFMADD231PS.BCST 820(R10), Z10, Z5
 	VFMADD231PS.BCST 824(R10), Z10, Z6
 	VFMADD231PS.BCST 828(R10), Z10, Z7
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 832(R10), Z10, Z0
 	VFMADD231PS.BCST 836(R10), Z10, Z1
 	VFMADD231PS.BCST 840(R10), Z10, Z2
@@ -86353,8 +87122,6 @@ square0:
 	VFMADD231PS.BCST 852(R10), Z10, Z5
 	VFMADD231PS.BCST 856(R10), Z10, Z6
 	VFMADD231PS.BCST 860(R10), Z10, Z7
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 864(R10), Z9, Z0
 	VFMADD231PS.BCST 868(R10), Z9, Z1
@@ -86364,8 +87131,7 @@ square0:
 	VFMADD231PS.BCST 884(R10), Z9, Z5
 	VFMADD231PS.BCST 888(R10), Z9, Z6
 	VFMADD231PS.BCST 892(R10), Z9, Z7
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 896(R10), Z9, Z0
 	VFMADD231PS.BCST 900(R10), Z9, Z1
 	VFMADD231PS.BCST 904(R10), Z9, Z2
@@ -86374,9 +87140,7 @@ square0:
 	VFMADD231PS.BCST 916(R10), Z9, Z5
 	VFMADD231PS.BCST 920(R10), Z9, Z6
 	VFMADD231PS.BCST 924(R10), Z9, Z7
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 928(R10), Z9, Z0
 	VFMADD231PS.BCST 932(R10), Z9, Z1
 	VFMADD231PS.BCST 936(R10), Z9, Z2
@@ -86385,8 +87149,7 @@ square0:
 	VFMADD231PS.BCST 948(R10), Z9, Z5
 	VFMADD231PS.BCST 952(R10), Z9, Z6
 	VFMADD231PS.BCST 956(R10), Z9, Z7
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 960(R10), Z9, Z0
 	VFMADD231PS.BCST 964(R10), Z9, Z1
 	VFMADD231PS.BCST 968(R10), Z9, Z2
@@ -86395,8 +87158,6 @@ square0:
 	VFMADD231PS.BCST 980(R10), Z9, Z5
 	VFMADD231PS.BCST 984(R10), Z9, Z6
 	VFMADD231PS.BCST 988(R10), Z9, Z7
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 992(R10), Z8, Z0
 	VFMADD231PS.BCST 996(R10), Z8, Z1
@@ -86419,96 +87180,98 @@ rest0:
 	MOVL             $0xffffffff, R9
 	BZHIL            SI, R9, R9
 	KMOVD            R9, K1
-	VMOVDQU16.Z      (DI), K1, Z8
-	VMOVDQU16.Z      (DI)(CX*1), K1, Z9
-	VMOVDQU16.Z      (DI)(CX*2), K1, Z10
-	VMOVDQU16.Z      (DI)(BX*1), K1, Z11
-	LEAQ             (DI)(CX*4), DI
-	LEAQ             (R8)(CX*4), R8
-	VMOVDQU16.Z      (DI), K1, Z12
-	VMOVDQU16.Z      (DI)(CX*1), K1, Z13
-	VMOVDQU16.Z      (DI)(CX*2), K1, Z14
-	VMOVDQU16.Z      (DI)(BX*1), K1, Z15
-	LEAQ             (DI)(CX*4), DI
-	LEAQ             (R8)(CX*4), R8
-	VMOVDQU16.Z      (DI), K1, Z16
-	VMOVDQU16.Z      (DI)(CX*1), K1, Z17
-	VMOVDQU16.Z      (DI)(CX*2), K1, Z18
-	VMOVDQU16.Z      (DI)(BX*1), K1, Z19
-	LEAQ             (DI)(CX*4), DI
-	LEAQ             (R8)(CX*4), R8
-	VMOVDQU16.Z      (DI), K1, Z20
-	VMOVDQU16.Z      (DI)(CX*1), K1, Z21
-	VMOVDQU16.Z      (DI)(CX*2), K1, Z22
-	VMOVDQU16.Z      (DI)(BX*1), K1, Z23
-	LEAQ             (DI)(CX*4), DI
-	LEAQ             (R8)(CX*4), R8
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             DI, R9
+	MOVQ             R8, R11
+	VMOVDQU16.Z      (R9), K1, Y8
+	VMOVDQU16.Z      (R9)(CX*1), K1, Y9
+	VMOVDQU16.Z      (R9)(CX*2), K1, Y10
+	VMOVDQU16.Z      (R9)(BX*1), K1, Y11
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R11)(CX*4), R11
+	VMOVDQU16.Z      (R9), K1, Y12
+	VMOVDQU16.Z      (R9)(CX*1), K1, Y13
+	VMOVDQU16.Z      (R9)(CX*2), K1, Y14
+	VMOVDQU16.Z      (R9)(BX*1), K1, Y15
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R11)(CX*4), R11
+	VMOVDQU16.Z      (R9), K1, Y16
+	VMOVDQU16.Z      (R9)(CX*1), K1, Y17
+	VMOVDQU16.Z      (R9)(CX*2), K1, Y18
+	VMOVDQU16.Z      (R9)(BX*1), K1, Y19
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R11)(CX*4), R11
+	VMOVDQU16.Z      (R9), K1, Y20
+	VMOVDQU16.Z      (R9)(CX*1), K1, Y21
+	VMOVDQU16.Z      (R9)(CX*2), K1, Y22
+	VMOVDQU16.Z      (R9)(BX*1), K1, Y23
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R11)(CX*4), R11
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (R10), Z16, Z0
 	VFMADD231PS.BCST 4(R10), Z16, Z1
 	VFMADD231PS.BCST 8(R10), Z16, Z2
@@ -86519,9 +87282,7 @@ rest0:
 	VFMADD231PS.BCST 28(R10), Z16, Z7
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 32(R10), Z16, Z0
 	VFMADD231PS.BCST 36(R10), Z16, Z1
 	VFMADD231PS.BCST 40(R10), Z16, Z2
@@ -86532,8 +87293,7 @@ rest0:
 	VFMADD231PS.BCST 60(R10), Z16, Z7
 	CMPQ             SI, $+2
 	JLE              part00end
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 64(R10), Z16, Z0
 	VFMADD231PS.BCST 68(R10), Z16, Z1
 	VFMADD231PS.BCST 72(R10), Z16, Z2
@@ -86544,9 +87304,7 @@ rest0:
 	VFMADD231PS.BCST 92(R10), Z16, Z7
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 96(R10), Z16, Z0
 	VFMADD231PS.BCST 100(R10), Z16, Z1
 	VFMADD231PS.BCST 104(R10), Z16, Z2
@@ -86557,8 +87315,7 @@ rest0:
 	VFMADD231PS.BCST 124(R10), Z16, Z7
 	CMPQ             SI, $+4
 	JLE              part00end
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 128(R10), Z16, Z0
 	VFMADD231PS.BCST 132(R10), Z16, Z1
 	VFMADD231PS.BCST 136(R10), Z16, Z2
@@ -86569,258 +87326,315 @@ rest0:
 	VFMADD231PS.BCST 156(R10), Z16, Z7
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(R10), Z16, Z0
-	VFMADD231PS.BCST 164(R10), Z16, Z1
-	VFMADD231PS.BCST 168(R10), Z16, Z2
-	VFMADD231PS.BCST 172(R10), Z16, Z3
-	VFMADD231PS.BCST 176(R10), Z16, Z4
-	VFMADD231PS.BCST 180(R10), Z16, Z5
-	VFMADD231PS.BCST 184(R10), Z16, Z6
-	VFMADD231PS.BCST 188(R10), Z16, Z7
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 160(R10), Z14, Z0
+	VFMADD231PS.BCST 164(R10), Z14, Z1
+	VFMADD231PS.BCST 168(R10), Z14, Z2
+	VFMADD231PS.BCST 172(R10), Z14, Z3
+	VFMADD231PS.BCST 176(R10), Z14, Z4
+	VFMADD231PS.BCST 180(R10), Z14, Z5
+	VFMADD231PS.BCST 184(R10), Z14, Z6
+	VFMADD231PS.BCST 188(R10), Z14, Z7
 	CMPQ             SI, $+6
 	JLE              part00end
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 192(R10), Z16, Z0
-	VFMADD231PS.BCST 196(R10), Z16, Z1
-	VFMADD231PS.BCST 200(R10), Z16, Z2
-	VFMADD231PS.BCST 204(R10), Z16, Z3
-	VFMADD231PS.BCST 208(R10), Z16, Z4
-	VFMADD231PS.BCST 212(R10), Z16, Z5
-	VFMADD231PS.BCST 216(R10), Z16, Z6
-	VFMADD231PS.BCST 220(R10), Z16, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 192(R10), Z14, Z0
+	VFMADD231PS.BCST 196(R10), Z14, Z1
+	VFMADD231PS.BCST 200(R10), Z14, Z2
+	VFMADD231PS.BCST 204(R10), Z14, Z3
+	VFMADD231PS.BCST 208(R10), Z14, Z4
+	VFMADD231PS.BCST 212(R10), Z14, Z5
+	VFMADD231PS.BCST 216(R10), Z14, Z6
+	VFMADD231PS.BCST 220(R10), Z14, Z7
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 224(R10), Z16, Z0
-	VFMADD231PS.BCST 228(R10), Z16, Z1
-	VFMADD231PS.BCST 232(R10), Z16, Z2
-	VFMADD231PS.BCST 236(R10), Z16, Z3
-	VFMADD231PS.BCST 240(R10), Z16, Z4
-	VFMADD231PS.BCST 244(R10), Z16, Z5
-	VFMADD231PS.BCST 248(R10), Z16, Z6
-	VFMADD231PS.BCST 252(R10), Z16, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 224(R10), Z14, Z0
+	VFMADD231PS.BCST 228(R10), Z14, Z1
+	VFMADD231PS.BCST 232(R10), Z14, Z2
+	VFMADD231PS.BCST 236(R10), Z14, Z3
+	VFMADD231PS.BCST 240(R10), Z14, Z4
+	VFMADD231PS.BCST 244(R10), Z14, Z5
+	VFMADD231PS.BCST 248(R10), Z14, Z6
+	VFMADD231PS.BCST 252(R10), Z14, Z7
 	CMPQ             SI, $+8
 	JLE              part00end
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 256(R10), Z16, Z0
-	VFMADD231PS.BCST 260(R10), Z16, Z1
-	VFMADD231PS.BCST 264(R10), Z16, Z2
-	VFMADD231PS.BCST 268(R10), Z16, Z3
-	VFMADD231PS.BCST 272(R10), Z16, Z4
-	VFMADD231PS.BCST 276(R10), Z16, Z5
-	VFMADD231PS.BCST 280(R10), Z16, Z6
-	VFMADD231PS.BCST 284(R10), Z16, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 256(R10), Z12, Z0
+	VFMADD231PS.BCST 260(R10), Z12, Z1
+	VFMADD231PS.BCST 264(R10), Z12, Z2
+	VFMADD231PS.BCST 268(R10), Z12, Z3
+	VFMADD231PS.BCST 272(R10), Z12, Z4
+	VFMADD231PS.BCST 276(R10), Z12, Z5
+	VFMADD231PS.BCST 280(R10), Z12, Z6
+	VFMADD231PS.BCST 284(R10), Z12, Z7
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 288(R10), Z16, Z0
-	VFMADD231PS.BCST 292(R10), Z16, Z1
-	VFMADD231PS.BCST 296(R10), Z16, Z2
-	VFMADD231PS.BCST 300(R10), Z16, Z3
-	VFMADD231PS.BCST 304(R10), Z16, Z4
-	VFMADD231PS.BCST 308(R10), Z16, Z5
-	VFMADD231PS.BCST 312(R10), Z16, Z6
-	VFMADD231PS.BCST 316(R10), Z16, Z7
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 288(R10), Z10, Z0
+	VFMADD231PS.BCST 292(R10), Z10, Z1
+	VFMADD231PS.BCST 296(R10), Z10, Z2
+	VFMADD231PS.BCST 300(R10), Z10, Z3
+	VFMADD231PS.BCST 304(R10), Z10, Z4
+	VFMADD231PS.BCST 308(R10), Z10, Z5
+	VFMADD231PS.BCST 312(R10), Z10, Z6
+	VFMADD231PS.BCST 316(R10), Z10, Z7
 	CMPQ             SI, $+10
 	JLE              part00end
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 320(R10), Z16, Z0
-	VFMADD231PS.BCST 324(R10), Z16, Z1
-	VFMADD231PS.BCST 328(R10), Z16, Z2
-	VFMADD231PS.BCST 332(R10), Z16, Z3
-	VFMADD231PS.BCST 336(R10), Z16, Z4
-	VFMADD231PS.BCST 340(R10), Z16, Z5
-	VFMADD231PS.BCST 344(R10), Z16, Z6
-	VFMADD231PS.BCST 348(R10), Z16, Z7
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 320(R10), Z10, Z0
+	VFMADD231PS.BCST 324(R10), Z10, Z1
+	VFMADD231PS.BCST 328(R10), Z10, Z2
+	VFMADD231PS.BCST 332(R10), Z10, Z3
+	VFMADD231PS.BCST 336(R10), Z10, Z4
+	VFMADD231PS.BCST 340(R10), Z10, Z5
+	VFMADD231PS.BCST 344(R10), Z10, Z6
+	VFMADD231PS.BCST 348(R10), Z10, Z7
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 352(R10), Z14, Z0
-	VFMADD231PS.BCST 356(R10), Z14, Z1
-	VFMADD231PS.BCST 360(R10), Z14, Z2
-	VFMADD231PS.BCST 364(R10), Z14, Z3
-	VFMADD231PS.BCST 368(R10), Z14, Z4
-	VFMADD231PS.BCST 372(R10), Z14, Z5
-	VFMADD231PS.BCST 376(R10), Z14, Z6
-	VFMADD231PS.BCST 380(R10), Z14, Z7
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 352(R10), Z9, Z0
+	VFMADD231PS.BCST 356(R10), Z9, Z1
+	VFMADD231PS.BCST 360(R10), Z9, Z2
+	VFMADD231PS.BCST 364(R10), Z9, Z3
+	VFMADD231PS.BCST 368(R10), Z9, Z4
+	VFMADD231PS.BCST 372(R10), Z9, Z5
+	VFMADD231PS.BCST 376(R10), Z9, Z6
+	VFMADD231PS.BCST 380(R10), Z9, Z7
 	CMPQ             SI, $+12
 	JLE              part00end
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 384(R10), Z14, Z0
-	VFMADD231PS.BCST 388(R10), Z14, Z1
-	VFMADD231PS.BCST 392(R10), Z14, Z2
-	VFMADD231PS.BCST 396(R10), Z14, Z3
-	VFMADD231PS.BCST 400(R10), Z14, Z4
-	VFMADD231PS.BCST 404(R10), Z14, Z5
-	VFMADD231PS.BCST 408(R10), Z14, Z6
-	VFMADD231PS.BCST 412(R10), Z14, Z7
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 384(R10), Z9, Z0
+	VFMADD231PS.BCST 388(R10), Z9, Z1
+	VFMADD231PS.BCST 392(R10), Z9, Z2
+	VFMADD231PS.BCST 396(R10), Z9, Z3
+	VFMADD231PS.BCST 400(R10), Z9, Z4
+	VFMADD231PS.BCST 404(R10), Z9, Z5
+	VFMADD231PS.BCST 408(R10), Z9, Z6
+	VFMADD231PS.BCST 412(R10), Z9, Z7
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 416(R10), Z14, Z0
-	VFMADD231PS.BCST 420(R10), Z14, Z1
-	VFMADD231PS.BCST 424(R10), Z14, Z2
-	VFMADD231PS.BCST 428(R10), Z14, Z3
-	VFMADD231PS.BCST 432(R10), Z14, Z4
-	VFMADD231PS.BCST 436(R10), Z14, Z5
-	VFMADD231PS.BCST 440(R10), Z14, Z6
-	VFMADD231PS.BCST 444(R10), Z14, Z7
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 416(R10), Z9, Z0
+	VFMADD231PS.BCST 420(R10), Z9, Z1
+	VFMADD231PS.BCST 424(R10), Z9, Z2
+	VFMADD231PS.BCST 428(R10), Z9, Z3
+	VFMADD231PS.BCST 432(R10), Z9, Z4
+	VFMADD231PS.BCST 436(R10), Z9, Z5
+	VFMADD231PS.BCST 440(R10), Z9, Z6
+	VFMADD231PS.BCST 444(R10), Z9, Z7
 	CMPQ             SI, $+14
 	JLE              part00end
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 448(R10), Z14, Z0
-	VFMADD231PS.BCST 452(R10), Z14, Z1
-	VFMADD231PS.BCST 456(R10), Z14, Z2
-	VFMADD231PS.BCST 460(R10), Z14, Z3
-	VFMADD231PS.BCST 464(R10), Z14, Z4
-	VFMADD231PS.BCST 468(R10), Z14, Z5
-	VFMADD231PS.BCST 472(R10), Z14, Z6
-	VFMADD231PS.BCST 476(R10), Z14, Z7
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 448(R10), Z9, Z0
+	VFMADD231PS.BCST 452(R10), Z9, Z1
+	VFMADD231PS.BCST 456(R10), Z9, Z2
+	VFMADD231PS.BCST 460(R10), Z9, Z3
+	VFMADD231PS.BCST 464(R10), Z9, Z4
+	VFMADD231PS.BCST 468(R10), Z9, Z5
+	VFMADD231PS.BCST 472(R10), Z9, Z6
+	VFMADD231PS.BCST 476(R10), Z9, Z7
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 480(R10), Z14, Z0
-	VFMADD231PS.BCST 484(R10), Z14, Z1
-	VFMADD231PS.BCST 488(R10), Z14, Z2
-	VFMADD231PS.BCST 492(R10), Z14, Z3
-	VFMADD231PS.BCST 496(R10), Z14, Z4
-	VFMADD231PS.BCST 500(R10), Z14, Z5
-	VFMADD231PS.BCST 504(R10), Z14, Z6
-	VFMADD231PS.BCST 508(R10), Z14, Z7
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 480(R10), Z8, Z0
+	VFMADD231PS.BCST 484(R10), Z8, Z1
+	VFMADD231PS.BCST 488(R10), Z8, Z2
+	VFMADD231PS.BCST 492(R10), Z8, Z3
+	VFMADD231PS.BCST 496(R10), Z8, Z4
+	VFMADD231PS.BCST 500(R10), Z8, Z5
+	VFMADD231PS.BCST 504(R10), Z8, Z6
+	VFMADD231PS.BCST 508(R10), Z8, Z7
 	CMPQ             SI, $+16
 	JLE              part00end
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 512(R10), Z14, Z0
-	VFMADD231PS.BCST 516(R10), Z14, Z1
-	VFMADD231PS.BCST 520(R10), Z14, Z2
-	VFMADD231PS.BCST 524(R10), Z14, Z3
-	VFMADD231PS.BCST 528(R10), Z14, Z4
-	VFMADD231PS.BCST 532(R10), Z14, Z5
-	VFMADD231PS.BCST 536(R10), Z14, Z6
-	VFMADD231PS.BCST 540(R10), Z14, Z7
+	MOVQ             R8, R8
+	VMOVDQU16.Z      32(DI), K2, Y8
+	VMOVDQU16.Z      32(DI)(CX*1), K2, Y9
+	VMOVDQU16.Z      32(DI)(CX*2), K2, Y10
+	VMOVDQU16.Z      32(DI)(BX*1), K2, Y11
+	LEAQ             (DI)(CX*4), DI
+	LEAQ             (R8)(CX*4), R8
+	VMOVDQU16.Z      32(DI), K2, Y12
+	VMOVDQU16.Z      32(DI)(CX*1), K2, Y13
+	VMOVDQU16.Z      32(DI)(CX*2), K2, Y14
+	VMOVDQU16.Z      32(DI)(BX*1), K2, Y15
+	LEAQ             (DI)(CX*4), DI
+	LEAQ             (R8)(CX*4), R8
+	VMOVDQU16.Z      32(DI), K2, Y16
+	VMOVDQU16.Z      32(DI)(CX*1), K2, Y17
+	VMOVDQU16.Z      32(DI)(CX*2), K2, Y18
+	VMOVDQU16.Z      32(DI)(BX*1), K2, Y19
+	LEAQ             (DI)(CX*4), DI
+	LEAQ             (R8)(CX*4), R8
+	VMOVDQU16.Z      32(DI), K2, Y20
+	VMOVDQU16.Z      32(DI)(CX*1), K2, Y21
+	VMOVDQU16.Z      32(DI)(CX*2), K2, Y22
+	VMOVDQU16.Z      32(DI)(BX*1), K2, Y23
+	LEAQ             (DI)(CX*4), DI
+	LEAQ             (R8)(CX*4), R8
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 512(R10), Z16, Z0
+	VFMADD231PS.BCST 516(R10), Z16, Z1
+	VFMADD231PS.BCST 520(R10), Z16, Z2
+	VFMADD231PS.BCST 524(R10), Z16, Z3
+	VFMADD231PS.BCST 528(R10), Z16, Z4
+	VFMADD231PS.BCST 532(R10), Z16, Z5
+	VFMADD231PS.BCST 536(R10), Z16, Z6
+	VFMADD231PS.BCST 540(R10), Z16, Z7
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 544(R10), Z14, Z0
-	VFMADD231PS.BCST 548(R10), Z14, Z1
-	VFMADD231PS.BCST 552(R10), Z14, Z2
-	VFMADD231PS.BCST 556(R10), Z14, Z3
-	VFMADD231PS.BCST 560(R10), Z14, Z4
-	VFMADD231PS.BCST 564(R10), Z14, Z5
-	VFMADD231PS.BCST 568(R10), Z14, Z6
-	VFMADD231PS.BCST 572(R10), Z14, Z7
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 544(R10), Z16, Z0
+	VFMADD231PS.BCST 548(R10), Z16, Z1
+	VFMADD231PS.BCST 552(R10), Z16, Z2
+	VFMADD231PS.BCST 556(R10), Z16, Z3
+	VFMADD231PS.BCST 560(R10), Z16, Z4
+	VFMADD231PS.BCST 564(R10), Z16, Z5
+	VFMADD231PS.BCST 568(R10), Z16, Z6
+	VFMADD231PS.BCST 572(R10), Z16, Z7
 	CMPQ             SI, $+18
 	JLE              part00end
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 576(R10), Z14, Z0
-	VFMADD231PS.BCST 580(R10), Z14, Z1
-	VFMADD231PS.BCST 584(R10), Z14, Z2
-	VFMADD231PS.BCST 588(R10), Z14, Z3
-	VFMADD231PS.BCST 592(R10), Z14, Z4
-	VFMADD231PS.BCST 596(R10), Z14, Z5
-	VFMADD231PS.BCST 600(R10), Z14, Z6
-	VFMADD231PS.BCST 604(R10), Z14, Z7
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 576(R10), Z16, Z0
+	VFMADD231PS.BCST 580(R10), Z16, Z1
+	VFMADD231PS.BCST 584(R10), Z16, Z2
+	VFMADD231PS.BCST 588(R10), Z16, Z3
+	VFMADD231PS.BCST 592(R10), Z16, Z4
+	VFMADD231PS.BCST 596(R10), Z16, Z5
+	VFMADD231PS.BCST 600(R10), Z16, Z6
+	VFMADD231PS.BCST 604(R10), Z16, Z7
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 608(R10), Z11, Z0
-	VFMADD231PS.BCST 612(R10), Z11, Z1
-	VFMADD231PS.BCST 616(R10), Z11, Z2
-	VFMADD231PS.BCST 620(R10), Z11, Z3
-	VFMADD231PS.BCST 624(R10), Z11, Z4
-	VFMADD231PS.BCST 628(R10), Z11, Z5
-	VFMADD231PS.BCST 632(R10), Z11, Z6
-	VFMADD231PS.BCST 636(R10), Z11, Z7
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 608(R10), Z16, Z0
+	VFMADD231PS.BCST 612(R10), Z16, Z1
+	VFMADD231PS.BCST 616(R10), Z16, Z2
+	VFMADD231PS.BCST 620(R10), Z16, Z3
+	VFMADD231PS.BCST 624(R10), Z16, Z4
+	VFMADD231PS.BCST 628(R10), Z16, Z5
+	VFMADD231PS.BCST 632(R10), Z16, Z6
+	VFMADD231PS.BCST 636(R10), Z16, Z7
 	CMPQ             SI, $+20
 	JLE              part00end
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 640(R10), Z11, Z0
-	VFMADD231PS.BCST 644(R10), Z11, Z1
-	VFMADD231PS.BCST 648(R10), Z11, Z2
-	VFMADD231PS.BCST 652(R10), Z11, Z3
-	VFMADD231PS.BCST 656(R10), Z11, Z4
-	VFMADD231PS.BCST 660(R10), Z11, Z5
-	VFMADD231PS.BCST 664(R10), Z11, Z6
-	VFMADD231PS.BCST 668(R10), Z11, Z7
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 640(R10), Z16, Z0
+	VFMADD231PS.BCST 644(R10), Z16, Z1
+	VFMADD231PS.BCST 648(R10), Z16, Z2
+	VFMADD231PS.BCST 652(R10), Z16, Z3
+	VFMADD231PS.BCST 656(R10), Z16, Z4
+	VFMADD231PS.BCST 660(R10), Z16, Z5
+	VFMADD231PS.BCST 664(R10), Z16, Z6
+	VFMADD231PS.BCST 668(R10), Z16, Z7
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 672(R10), Z11, Z0
-	VFMADD231PS.BCST 676(R10), Z11, Z1
-	VFMADD231PS.BCST 680(R10), Z11, Z2
-	VFMADD231PS.BCST 684(R10), Z11, Z3
-	VFMADD231PS.BCST 688(R10), Z11, Z4
-	VFMADD231PS.BCST 692(R10), Z11, Z5
-	VFMADD231PS.BCST 696(R10), Z11, Z6
-	VFMADD231PS.BCST 700(R10), Z11, Z7
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 672(R10), Z14, Z0
+	VFMADD231PS.BCST 676(R10), Z14, Z1
+	VFMADD231PS.BCST 680(R10), Z14, Z2
+	VFMADD231PS.BCST 684(R10), Z14, Z3
+	VFMADD231PS.BCST 688(R10), Z14, Z4
+	VFMADD231PS.BCST 692(R10), Z14, Z5
+	VFMADD231PS.BCST 696(R10), Z14, Z6
+	VFMADD231PS.BCST 700(R10), Z14, Z7
 	CMPQ             SI, $+22
 	JLE              part00end
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 704(R10), Z11, Z0
-	VFMADD231PS.BCST 708(R10), Z11, Z1
-	VFMADD231PS.BCST 712(R10), Z11, Z2
-	VFMADD231PS.BCST 716(R10), Z11, Z3
-	VFMADD231PS.BCST 720(R10), Z11, Z4
-	VFMADD231PS.BCST 724(R10), Z11, Z5
-	VFMADD231PS.BCST 728(R10), Z11, Z6
-	VFMADD231PS.BCST 732(R10), Z11, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 704(R10), Z14, Z0
+	VFMADD231PS.BCST 708(R10), Z14, Z1
+	VFMADD231PS.BCST 712(R10), Z14, Z2
+	VFMADD231PS.BCST 716(R10), Z14, Z3
+	VFMADD231PS.BCST 720(R10), Z14, Z4
+	VFMADD231PS.BCST 724(R10), Z14, Z5
+	VFMADD231PS.BCST 728(R10), Z14, Z6
+	VFMADD231PS.BCST 732(R10), Z14, Z7
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 736(R10), Z11, Z0
-	VFMADD231PS.BCST 740(R10), Z11, Z1
-	VFMADD231PS.BCST 744(R10), Z11, Z2
-	VFMADD231PS.BCST 748(R10), Z11, Z3
-	VFMADD231PS.BCST 752(R10), Z11, Z4
-	VFMADD231PS.BCST 756(R10), Z11, Z5
-	VFMADD231PS.BCST 760(R10), Z11, Z6
-	VFMADD231PS.BCST 764(R10), Z11, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 736(R10), Z14, Z0
+	VFMADD231PS.BCST 740(R10), Z14, Z1
+	VFMADD231PS.BCST 744(R10), Z14, Z2
+	VFMADD231PS.BCST 748(R10), Z14, Z3
+	VFMADD231PS.BCST 752(R10), Z14, Z4
+	VFMADD231PS.BCST 756(R10), Z14, Z5
+	VFMADD231PS.BCST 760(R10), Z14, Z6
+	VFMADD231PS.BCST 764(R10), Z14, Z7
 	CMPQ             SI, $+24
 	JLE              part00end
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 768(R10), Z11, Z0
-	VFMADD231PS.BCST 772(R10), Z11, Z1
-	VFMADD231PS.BCST 776(R10), Z11, Z2
-	VFMADD231PS.BCST 780(R10), Z11, Z3
-	VFMADD231PS.BCST 784(R10), Z11, Z4
-	VFMADD231PS.BCST 788(R10), Z11, Z5
-	VFMADD231PS.BCST 792(R10), Z11, Z6
-	VFMADD231PS.BCST 796(R10), Z11, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 768(R10), Z12, Z0
+	VFMADD231PS.BCST 772(R10), Z12, Z1
+	VFMADD231PS.BCST 776(R10), Z12, Z2
+	VFMADD231PS.BCST 780(R10), Z12, Z3
+	VFMADD231PS.BCST 784(R10), Z12, Z4
+	VFMADD231PS.BCST 788(R10), Z12, Z5
+	VFMADD231PS.BCST 792(R10), Z12, Z6
+	VFMADD231PS.BCST 796(R10), Z12, Z7
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 800(R10), Z10, Z0
 	VFMADD231PS.BCST 804(R10), Z10, Z1
@@ -86832,8 +87646,7 @@ rest0:
 	VFMADD231PS.BCST 828(R10), Z10, Z7
 	CMPQ             SI, $+26
 	JLE              part00end
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 832(R10), Z10, Z0
 	VFMADD231PS.BCST 836(R10), Z10, Z1
 	VFMADD231PS.BCST 840(R10), Z10, Z2
@@ -86844,8 +87657,6 @@ rest0:
 	VFMADD231PS.BCST 860(R10), Z10, Z7
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 864(R10), Z9, Z0
 	VFMADD231PS.BCST 868(R10), Z9, Z1
@@ -86857,8 +87668,7 @@ rest0:
 	VFMADD231PS.BCST 892(R10), Z9, Z7
 	CMPQ             SI, $+28
 	JLE              part00end
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 896(R10), Z9, Z0
 	VFMADD231PS.BCST 900(R10), Z9, Z1
 	VFMADD231PS.BCST 904(R10), Z9, Z2
@@ -86869,9 +87679,7 @@ rest0:
 	VFMADD231PS.BCST 924(R10), Z9, Z7
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 928(R10), Z9, Z0
 	VFMADD231PS.BCST 932(R10), Z9, Z1
 	VFMADD231PS.BCST 936(R10), Z9, Z2
@@ -86882,8 +87690,7 @@ rest0:
 	VFMADD231PS.BCST 956(R10), Z9, Z7
 	CMPQ             SI, $+30
 	JLE              part00end
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 960(R10), Z9, Z0
 	VFMADD231PS.BCST 964(R10), Z9, Z1
 	VFMADD231PS.BCST 968(R10), Z9, Z2
@@ -86894,8 +87701,6 @@ rest0:
 	VFMADD231PS.BCST 988(R10), Z9, Z7
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 992(R10), Z8, Z0
 	VFMADD231PS.BCST 996(R10), Z8, Z1
@@ -86975,112 +87780,113 @@ set0:
 square1:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z20
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z21
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z22
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z23
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Y20
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Y21
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Y22
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Y23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (DI), Z16, Z0
 	VFMADD231PS.BCST 4(DI), Z16, Z1
 	VFMADD231PS.BCST 8(DI), Z16, Z2
@@ -87089,9 +87895,7 @@ square1:
 	VFMADD231PS.BCST 20(DI), Z16, Z5
 	VFMADD231PS.BCST 24(DI), Z16, Z6
 	VFMADD231PS.BCST 28(DI), Z16, Z7
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 32(DI), Z16, Z0
 	VFMADD231PS.BCST 36(DI), Z16, Z1
 	VFMADD231PS.BCST 40(DI), Z16, Z2
@@ -87100,8 +87904,7 @@ square1:
 	VFMADD231PS.BCST 52(DI), Z16, Z5
 	VFMADD231PS.BCST 56(DI), Z16, Z6
 	VFMADD231PS.BCST 60(DI), Z16, Z7
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 64(DI), Z16, Z0
 	VFMADD231PS.BCST 68(DI), Z16, Z1
 	VFMADD231PS.BCST 72(DI), Z16, Z2
@@ -87110,9 +87913,7 @@ square1:
 	VFMADD231PS.BCST 84(DI), Z16, Z5
 	VFMADD231PS.BCST 88(DI), Z16, Z6
 	VFMADD231PS.BCST 92(DI), Z16, Z7
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 96(DI), Z16, Z0
 	VFMADD231PS.BCST 100(DI), Z16, Z1
 	VFMADD231PS.BCST 104(DI), Z16, Z2
@@ -87121,8 +87922,7 @@ square1:
 	VFMADD231PS.BCST 116(DI), Z16, Z5
 	VFMADD231PS.BCST 120(DI), Z16, Z6
 	VFMADD231PS.BCST 124(DI), Z16, Z7
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 128(DI), Z16, Z0
 	VFMADD231PS.BCST 132(DI), Z16, Z1
 	VFMADD231PS.BCST 136(DI), Z16, Z2
@@ -87131,218 +87931,275 @@ square1:
 	VFMADD231PS.BCST 148(DI), Z16, Z5
 	VFMADD231PS.BCST 152(DI), Z16, Z6
 	VFMADD231PS.BCST 156(DI), Z16, Z7
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(DI), Z16, Z0
-	VFMADD231PS.BCST 164(DI), Z16, Z1
-	VFMADD231PS.BCST 168(DI), Z16, Z2
-	VFMADD231PS.BCST 172(DI), Z16, Z3
-	VFMADD231PS.BCST 176(DI), Z16, Z4
-	VFMADD231PS.BCST 180(DI), Z16, Z5
-	VFMADD231PS.BCST 184(DI), Z16, Z6
-	VFMADD231PS.BCST 188(DI), Z16, Z7
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 192(DI), Z16, Z0
-	VFMADD231PS.BCST 196(DI), Z16, Z1
-	VFMADD231PS.BCST 200(DI), Z16, Z2
-	VFMADD231PS.BCST 204(DI), Z16, Z3
-	VFMADD231PS.BCST 208(DI), Z16, Z4
-	VFMADD231PS.BCST 212(DI), Z16, Z5
-	VFMADD231PS.BCST 216(DI), Z16, Z6
-	VFMADD231PS.BCST 220(DI), Z16, Z7
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 224(DI), Z16, Z0
-	VFMADD231PS.BCST 228(DI), Z16, Z1
-	VFMADD231PS.BCST 232(DI), Z16, Z2
-	VFMADD231PS.BCST 236(DI), Z16, Z3
-	VFMADD231PS.BCST 240(DI), Z16, Z4
-	VFMADD231PS.BCST 244(DI), Z16, Z5
-	VFMADD231PS.BCST 248(DI), Z16, Z6
-	VFMADD231PS.BCST 252(DI), Z16, Z7
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 256(DI), Z16, Z0
-	VFMADD231PS.BCST 260(DI), Z16, Z1
-	VFMADD231PS.BCST 264(DI), Z16, Z2
-	VFMADD231PS.BCST 268(DI), Z16, Z3
-	VFMADD231PS.BCST 272(DI), Z16, Z4
-	VFMADD231PS.BCST 276(DI), Z16, Z5
-	VFMADD231PS.BCST 280(DI), Z16, Z6
-	VFMADD231PS.BCST 284(DI), Z16, Z7
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 288(DI), Z16, Z0
-	VFMADD231PS.BCST 292(DI), Z16, Z1
-	VFMADD231PS.BCST 296(DI), Z16, Z2
-	VFMADD231PS.BCST 300(DI), Z16, Z3
-	VFMADD231PS.BCST 304(DI), Z16, Z4
-	VFMADD231PS.BCST 308(DI), Z16, Z5
-	VFMADD231PS.BCST 312(DI), Z16, Z6
-	VFMADD231PS.BCST 316(DI), Z16, Z7
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 320(DI), Z16, Z0
-	VFMADD231PS.BCST 324(DI), Z16, Z1
-	VFMADD231PS.BCST 328(DI), Z16, Z2
-	VFMADD231PS.BCST 332(DI), Z16, Z3
-	VFMADD231PS.BCST 336(DI), Z16, Z4
-	VFMADD231PS.BCST 340(DI), Z16, Z5
-	VFMADD231PS.BCST 344(DI), Z16, Z6
-	VFMADD231PS.BCST 348(DI), Z16, Z7
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 352(DI), Z14, Z0
-	VFMADD231PS.BCST 356(DI), Z14, Z1
-	VFMADD231PS.BCST 360(DI), Z14, Z2
-	VFMADD231PS.BCST 364(DI), Z14, Z3
-	VFMADD231PS.BCST 368(DI), Z14, Z4
-	VFMADD231PS.BCST 372(DI), Z14, Z5
-	VFMADD231PS.BCST 376(DI), Z14, Z6
-	VFMADD231PS.BCST 380(DI), Z14, Z7
-	VPMOVDW          Z24, Y14
+	VFMADD231PS.BCST 160(DI), Z14, Z0
+	VFMADD231PS.BCST 164(DI), Z14, Z1
+	VFMADD231PS.BCST 168(DI), Z14, Z2
+	VFMADD231PS.BCST 172(DI), Z14, Z3
+	VFMADD231PS.BCST 176(DI), Z14, Z4
+	VFMADD231PS.BCST 180(DI), Z14, Z5
+	VFMADD231PS.BCST 184(DI), Z14, Z6
+	VFMADD231PS.BCST 188(DI), Z14, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 192(DI), Z14, Z0
+	VFMADD231PS.BCST 196(DI), Z14, Z1
+	VFMADD231PS.BCST 200(DI), Z14, Z2
+	VFMADD231PS.BCST 204(DI), Z14, Z3
+	VFMADD231PS.BCST 208(DI), Z14, Z4
+	VFMADD231PS.BCST 212(DI), Z14, Z5
+	VFMADD231PS.BCST 216(DI), Z14, Z6
+	VFMADD231PS.BCST 220(DI), Z14, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 224(DI), Z14, Z0
+	VFMADD231PS.BCST 228(DI), Z14, Z1
+	VFMADD231PS.BCST 232(DI), Z14, Z2
+	VFMADD231PS.BCST 236(DI), Z14, Z3
+	VFMADD231PS.BCST 240(DI), Z14, Z4
+	VFMADD231PS.BCST 244(DI), Z14, Z5
+	VFMADD231PS.BCST 248(DI), Z14, Z6
+	VFMADD231PS.BCST 252(DI), Z14, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 256(DI), Z12, Z0
+	VFMADD231PS.BCST 260(DI), Z12, Z1
+	VFMADD231PS.BCST 264(DI), Z12, Z2
+	VFMADD231PS.BCST 268(DI), Z12, Z3
+	VFMADD231PS.BCST 272(DI), Z12, Z4
+	VFMADD231PS.BCST 276(DI), Z12, Z5
+	VFMADD231PS.BCST 280(DI), Z12, Z6
+	VFMADD231PS.BCST 284(DI), Z12, Z7
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 288(DI), Z10, Z0
+	VFMADD231PS.BCST 292(DI), Z10, Z1
+	VFMADD231PS.BCST 296(DI), Z10, Z2
+	VFMADD231PS.BCST 300(DI), Z10, Z3
+	VFMADD231PS.BCST 304(DI), Z10, Z4
+	VFMADD231PS.BCST 308(DI), Z10, Z5
+	VFMADD231PS.BCST 312(DI), Z10, Z6
+	VFMADD231PS.BCST 316(DI), Z10, Z7
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 320(DI), Z10, Z0
+	VFMADD231PS.BCST 324(DI), Z10, Z1
+	VFMADD231PS.BCST 328(DI), Z10, Z2
+	VFMADD231PS.BCST 332(DI), Z10, Z3
+	VFMADD231PS.BCST 336(DI), Z10, Z4
+	VFMADD231PS.BCST 340(DI), Z10, Z5
+	VFMADD231PS.BCST 344(DI), Z10, Z6
+	VFMADD231PS.BCST 348(DI), Z10, Z7
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 352(DI), Z9, Z0
+	VFMADD231PS.BCST 356(DI), Z9, Z1
+	VFMADD231PS.BCST 360(DI), Z9, Z2
+	VFMADD231PS.BCST 364(DI), Z9, Z3
+	VFMADD231PS.BCST 368(DI), Z9, Z4
+	VFMADD231PS.BCST 372(DI), Z9, Z5
+	VFMADD231PS.BCST 376(DI), Z9, Z6
+	VFMADD231PS.BCST 380(DI), Z9, Z7
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 384(DI), Z9, Z0
+	VFMADD231PS.BCST 388(DI), Z9, Z1
+	VFMADD231PS.BCST 392(DI), Z9, Z2
+	VFMADD231PS.BCST 396(DI), Z9, Z3
+	VFMADD231PS.BCST 400(DI), Z9, Z4
+	VFMADD231PS.BCST 404(DI), Z9, Z5
+	VFMADD231PS.BCST 408(DI), Z9, Z6
+	VFMADD231PS.BCST 412(DI), Z9, Z7
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 416(DI), Z9, Z0
+	VFMADD231PS.BCST 420(DI), Z9, Z1
+	VFMADD231PS.BCST 424(DI), Z9, Z2
+	VFMADD231PS.BCST 428(DI), Z9, Z3
+	VFMADD231PS.BCST 432(DI), Z9, Z4
+	VFMADD231PS.BCST 436(DI), Z9, Z5
+	VFMADD231PS.BCST 440(DI), Z9, Z6
+	VFMADD231PS.BCST 444(DI), Z9, Z7
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 448(DI), Z9, Z0
+	VFMADD231PS.BCST 452(DI), Z9, Z1
+	VFMADD231PS.BCST 456(DI), Z9, Z2
+	VFMADD231PS.BCST 460(DI), Z9, Z3
+	VFMADD231PS.BCST 464(DI), Z9, Z4
+	VFMADD231PS.BCST 468(DI), Z9, Z5
+	VFMADD231PS.BCST 472(DI), Z9, Z6
+	VFMADD231PS.BCST 476(DI), Z9, Z7
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 480(DI), Z8, Z0
+	VFMADD231PS.BCST 484(DI), Z8, Z1
+	VFMADD231PS.BCST 488(DI), Z8, Z2
+	VFMADD231PS.BCST 492(DI), Z8, Z3
+	VFMADD231PS.BCST 496(DI), Z8, Z4
+	VFMADD231PS.BCST 500(DI), Z8, Z5
+	VFMADD231PS.BCST 504(DI), Z8, Z6
+	VFMADD231PS.BCST 508(DI), Z8, Z7
+	MOVQ             R10, R10
+	VMOVUPS          32(R9), Y8
+	VMOVUPS          32(R9)(CX*1), Y9
+	VMOVUPS          32(R9)(CX*2), Y10
+	VMOVUPS          32(R9)(BX*1), Y11
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y12
+	VMOVUPS          32(R9)(CX*1), Y13
+	VMOVUPS          32(R9)(CX*2), Y14
+	VMOVUPS          32(R9)(BX*1), Y15
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y16
+	VMOVUPS          32(R9)(CX*1), Y17
+	VMOVUPS          32(R9)(CX*2), Y18
+	VMOVUPS          32(R9)(BX*1), Y19
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VMOVUPS          32(R9), Y20
+	VMOVUPS          32(R9)(CX*1), Y21
+	VMOVUPS          32(R9)(CX*2), Y22
+	VMOVUPS          32(R9)(BX*1), Y23
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 512(DI), Z16, Z0
+	VFMADD231PS.BCST 516(DI), Z16, Z1
+	VFMADD231PS.BCST 520(DI), Z16, Z2
+	VFMADD231PS.BCST 524(DI), Z16, Z3
+	VFMADD231PS.BCST 528(DI), Z16, Z4
+	VFMADD231PS.BCST 532(DI), Z16, Z5
+	VFMADD231PS.BCST 536(DI), Z16, Z6
+	VFMADD231PS.BCST 540(DI), Z16, Z7
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 544(DI), Z16, Z0
+	VFMADD231PS.BCST 548(DI), Z16, Z1
+	VFMADD231PS.BCST 552(DI), Z16, Z2
+	VFMADD231PS.BCST 556(DI), Z16, Z3
+	VFMADD231PS.BCST 560(DI), Z16, Z4
+	VFMADD231PS.BCST 564(DI), Z16, Z5
+	VFMADD231PS.BCST 568(DI), Z16, Z6
+	VFMADD231PS.BCST 572(DI), Z16, Z7
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 576(DI), Z16, Z0
+	VFMADD231PS.BCST 580(DI), Z16, Z1
+	VFMADD231PS.BCST 584(DI), Z16, Z2
+	VFMADD231PS.BCST 588(DI), Z16, Z3
+	VFMADD231PS.BCST 592(DI), Z16, Z4
+	VFMADD231PS.BCST 596(DI), Z16, Z5
+	VFMADD231PS.BCST 600(DI), Z16, Z6
+	VFMADD231PS.BCST 604(DI), Z16, Z7
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 608(DI), Z16, Z0
+	VFMADD231PS.BCST 612(DI), Z16, Z1
+	VFMADD231PS.BCST 616(DI), Z16, Z2
+	VFMADD231PS.BCST 620(DI), Z16, Z3
+	VFMADD231PS.BCST 624(DI), Z16, Z4
+	VFMADD231PS.BCST 628(DI), Z16, Z5
+	VFMADD231PS.BCST 632(DI), Z16, Z6
+	VFMADD231PS.BCST 636(DI), Z16, Z7
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 640(DI), Z16, Z0
+	VFMADD231PS.BCST 644(DI), Z16, Z1
+	VFMADD231PS.BCST 648(DI), Z16, Z2
+	VFMADD231PS.BCST 652(DI), Z16, Z3
+	VFMADD231PS.BCST 656(DI), Z16, Z4
+	VFMADD231PS.BCST 660(DI), Z16, Z5
+	VFMADD231PS.BCST 664(DI), Z16, Z6
+	VFMADD231PS.BCST 668(DI), Z16, Z7
 	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 384(DI), Z14, Z0
-	VFMADD231PS.BCST 388(DI), Z14, Z1
-	VFMADD231PS.BCST 392(DI), Z14, Z2
-	VFMADD231PS.BCST 396(DI), Z14, Z3
-	VFMADD231PS.BCST 400(DI), Z14, Z4
-	VFMADD231PS.BCST 404(DI), Z14, Z5
-	VFMADD231PS.BCST 408(DI), Z14, Z6
-	VFMADD231PS.BCST 412(DI), Z14, Z7
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 416(DI), Z14, Z0
-	VFMADD231PS.BCST 420(DI), Z14, Z1
-	VFMADD231PS.BCST 424(DI), Z14, Z2
-	VFMADD231PS.BCST 428(DI), Z14, Z3
-	VFMADD231PS.BCST 432(DI), Z14, Z4
-	VFMADD231PS.BCST 436(DI), Z14, Z5
-	VFMADD231PS.BCST 440(DI), Z14, Z6
-	VFMADD231PS.BCST 444(DI), Z14, Z7
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 448(DI), Z14, Z0
-	VFMADD231PS.BCST 452(DI), Z14, Z1
-	VFMADD231PS.BCST 456(DI), Z14, Z2
-	VFMADD231PS.BCST 460(DI), Z14, Z3
-	VFMADD231PS.BCST 464(DI), Z14, Z4
-	VFMADD231PS.BCST 468(DI), Z14, Z5
-	VFMADD231PS.BCST 472(DI), Z14, Z6
-	VFMADD231PS.BCST 476(DI), Z14, Z7
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 480(DI), Z14, Z0
-	VFMADD231PS.BCST 484(DI), Z14, Z1
-	VFMADD231PS.BCST 488(DI), Z14, Z2
-	VFMADD231PS.BCST 492(DI), Z14, Z3
-	VFMADD231PS.BCST 496(DI), Z14, Z4
-	VFMADD231PS.BCST 500(DI), Z14, Z5
-	VFMADD231PS.BCST 504(DI), Z14, Z6
-	VFMADD231PS.BCST 508(DI), Z14, Z7
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 512(DI), Z14, Z0
-	VFMADD231PS.BCST 516(DI), Z14, Z1
-	VFMADD231PS.BCST 520(DI), Z14, Z2
-	VFMADD231PS.BCST 524(DI), Z14, Z3
-	VFMADD231PS.BCST 528(DI), Z14, Z4
-	VFMADD231PS.BCST 532(DI), Z14, Z5
-	VFMADD231PS.BCST 536(DI), Z14, Z6
-	VFMADD231PS.BCST 540(DI), Z14, Z7
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 544(DI), Z14, Z0
-	VFMADD231PS.BCST 548(DI), Z14, Z1
-	VFMADD231PS.BCST 552(DI), Z14, Z2
-	VFMADD231PS.BCST 556(DI), Z14, Z3
-	VFMADD231PS.BCST 560(DI), Z14, Z4
-	VFMADD231PS.BCST 564(DI), Z14, Z5
-	VFMADD231PS.BCST 568(DI), Z14, Z6
-	VFMADD231PS.BCST 572(DI), Z14, Z7
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 576(DI), Z14, Z0
-	VFMADD231PS.BCST 580(DI), Z14, Z1
-	VFMADD231PS.BCST 584(DI), Z14, Z2
-	VFMADD231PS.BCST 588(DI), Z14, Z3
-	VFMADD231PS.BCST 592(DI), Z14, Z4
-	VFMADD231PS.BCST 596(DI), Z14, Z5
-	VFMADD231PS.BCST 600(DI), Z14, Z6
-	VFMADD231PS.BCST 604(DI), Z14, Z7
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 608(DI), Z11, Z0
-	VFMADD231PS.BCST 612(DI), Z11, Z1
-	VFMADD231PS.BCST 616(DI), Z11, Z2
-	VFMADD231PS.BCST 620(DI), Z11, Z3
-	VFMADD231PS.BCST 624(DI), Z11, Z4
-	VFMADD231PS.BCST 628(DI), Z11, Z5
-	VFMADD231PS.BCST 632(DI), Z11, Z6
-	VFMADD231PS.BCST 636(DI), Z11, Z7
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 640(DI), Z11, Z0
-	VFMADD231PS.BCST 644(DI), Z11, Z1
-	VFMADD231PS.BCST 648(DI), Z11, Z2
-	VFMADD231PS.BCST 652(DI), Z11, Z3
-	VFMADD231PS.BCST 656(DI), Z11, Z4
-	VFMADD231PS.BCST 660(DI), Z11, Z5
-	VFMADD231PS.BCST 664(DI), Z11, Z6
-	VFMADD231PS.BCST 668(DI), Z11, Z7
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 672(DI), Z11, Z0
-	VFMADD231PS.BCST 676(DI), Z11, Z1
-	VFMADD231PS.BCST 680(DI), Z11, Z2
-	VFMADD231PS.BCST 684(DI), Z11, Z3
-	VFMADD231PS.BCST 688(DI), Z11, Z4
-	VFMADD231PS.BCST 692(DI), Z11, Z5
-	VFMADD231PS.BCST 696(DI), Z11, Z6
-	VFMADD231PS.BCST 700(DI), Z11, Z7
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 704(DI), Z11, Z0
-	VFMADD231PS.BCST 708(DI), Z11, Z1
-	VFMADD231PS.BCST 712(DI), Z11, Z2
-	VFMADD231PS.BCST 716(DI), Z11, Z3
-	VFMADD231PS.BCST 720(DI), Z11, Z4
-	VFMADD231PS.BCST 724(DI), Z11, Z5
-	VFMADD231PS.BCST 728(DI), Z11, Z6
-	VFMADD231PS.BCST 732(DI), Z11, Z7
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 736(DI), Z11, Z0
-	VFMADD231PS.BCST 740(DI), Z11, Z1
-	VFMADD231PS.BCST 744(DI), Z11, Z2
-	VFMADD231PS.BCST 748(DI), Z11, Z3
-	VFMADD231PS.BCST 752(DI), Z11, Z4
-	VFMADD231PS.BCST 756(DI), Z11, Z5
-	VFMADD231PS.BCST 760(DI), Z11, Z6
-	VFMADD231PS.BCST 764(DI), Z11, Z7
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 768(DI), Z11, Z0
-	VFMADD231PS.BCST 772(DI), Z11, Z1
-	VFMADD231PS.BCST 776(DI), Z11, Z2
-	VFMADD231PS.BCST 780(DI), Z11, Z3
-	VFMADD231PS.BCST 784(DI), Z11, Z4
-	VFMADD231PS.BCST 788(DI), Z11, Z5
-	VFMADD231PS.BCST 792(DI), Z11, Z6
-	VFMADD231PS.BCST 796(DI), Z11, Z7
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
+	VFMADD231PS.BCST 672(DI), Z14, Z0
+	VFMADD231PS.BCST 676(DI), Z14, Z1
+	VFMADD231PS.BCST 680(DI), Z14, Z2
+	VFMADD231PS.BCST 684(DI), Z14, Z3
+	VFMADD231PS.BCST 688(DI), Z14, Z4
+	VFMADD231PS.BCST 692(DI), Z14, Z5
+	VFMADD231PS.BCST 696(DI), Z14, Z6
+	VFMADD231PS.BCST 700(DI), Z14, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 704(DI), Z14, Z0
+	VFMADD231PS.BCST 708(DI), Z14, Z1
+	VFMADD231PS.BCST 712(DI), Z14, Z2
+	VFMADD231PS.BCST 716(DI), Z14, Z3
+	VFMADD231PS.BCST 720(DI), Z14, Z4
+	VFMADD231PS.BCST 724(DI), Z14, Z5
+	VFMADD231PS.BCST 728(DI), Z14, Z6
+	VFMADD231PS.BCST 732(DI), Z14, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 736(DI), Z14, Z0
+	VFMADD231PS.BCST 740(DI), Z14, Z1
+	VFMADD231PS.BCST 744(DI), Z14, Z2
+	VFMADD231PS.BCST 748(DI), Z14, Z3
+	VFMADD231PS.BCST 752(DI), Z14, Z4
+	VFMADD231PS.BCST 756(DI), Z14, Z5
+	VFMADD231PS.BCST 760(DI), Z14, Z6
+	VFMADD231PS.BCST 764(DI), Z14, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 768(DI), Z12, Z0
+	VFMADD231PS.BCST 772(DI), Z12, Z1
+	VFMADD231PS.BCST 776(DI), Z12, Z2
+	VFMADD231PS.BCST 780(DI), Z12, Z3
+	VFMADD231PS.BCST 784(DI), Z12, Z4
+	VFMADD231PS.BCST 788(DI), Z12, Z5
+	VFMADD231PS.BCST 792(DI), Z12, Z6
+	VFMADD231PS.BCST 796(DI), Z12, Z7
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 800(DI), Z10, Z0
 	VFMADD231PS.BCST 804(DI), Z10, Z1
@@ -87352,8 +88209,7 @@ square1:
 	VFMADD231PS.BCST 820(DI), Z10, Z5
 	VFMADD231PS.BCST 824(DI), Z10, Z6
 	VFMADD231PS.BCST 828(DI), Z10, Z7
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 832(DI), Z10, Z0
 	VFMADD231PS.BCST 836(DI), Z10, Z1
 	VFMADD231PS.BCST 840(DI), Z10, Z2
@@ -87362,8 +88218,6 @@ square1:
 	VFMADD231PS.BCST 852(DI), Z10, Z5
 	VFMADD231PS.BCST 856(DI), Z10, Z6
 	VFMADD231PS.BCST 860(DI), Z10, Z7
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 864(DI), Z9, Z0
 	VFMADD231PS.BCST 868(DI), Z9, Z1
@@ -87373,8 +88227,7 @@ square1:
 	VFMADD231PS.BCST 884(DI), Z9, Z5
 	VFMADD231PS.BCST 888(DI), Z9, Z6
 	VFMADD231PS.BCST 892(DI), Z9, Z7
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 896(DI), Z9, Z0
 	VFMADD231PS.BCST 900(DI), Z9, Z1
 	VFMADD231PS.BCST 904(DI), Z9, Z2
@@ -87383,9 +88236,7 @@ square1:
 	VFMADD231PS.BCST 916(DI), Z9, Z5
 	VFMADD231PS.BCST 920(DI), Z9, Z6
 	VFMADD231PS.BCST 924(DI), Z9, Z7
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 928(DI), Z9, Z0
 	VFMADD231PS.BCST 932(DI), Z9, Z1
 	VFMADD231PS.BCST 936(DI), Z9, Z2
@@ -87394,8 +88245,7 @@ square1:
 	VFMADD231PS.BCST 948(DI), Z9, Z5
 	VFMADD231PS.BCST 952(DI), Z9, Z6
 	VFMADD231PS.BCST 956(DI), Z9, Z7
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 960(DI), Z9, Z0
 	VFMADD231PS.BCST 964(DI), Z9, Z1
 	VFMADD231PS.BCST 968(DI), Z9, Z2
@@ -87404,8 +88254,6 @@ square1:
 	VFMADD231PS.BCST 980(DI), Z9, Z5
 	VFMADD231PS.BCST 984(DI), Z9, Z6
 	VFMADD231PS.BCST 988(DI), Z9, Z7
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 992(DI), Z8, Z0
 	VFMADD231PS.BCST 996(DI), Z8, Z1
@@ -87428,96 +88276,98 @@ rest1:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z20
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z21
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z22
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z23
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VUNPCKLPS        Z9, Z8, Z24
-	VUNPCKHPS        Z9, Z8, Z8
-	VUNPCKLPS        Z11, Z10, Z9
-	VUNPCKHPS        Z11, Z10, Z10
-	VUNPCKLPS        Z13, Z12, Z11
-	VUNPCKHPS        Z13, Z12, Z12
-	VUNPCKLPS        Z15, Z14, Z13
-	VUNPCKHPS        Z15, Z14, Z14
-	VUNPCKLPS        Z17, Z16, Z15
-	VUNPCKHPS        Z17, Z16, Z16
-	VUNPCKLPS        Z19, Z18, Z17
-	VUNPCKHPS        Z19, Z18, Z18
-	VUNPCKLPS        Z21, Z20, Z19
-	VUNPCKHPS        Z21, Z20, Z20
-	VUNPCKLPS        Z23, Z22, Z21
-	VUNPCKHPS        Z23, Z22, Z22
-	VUNPCKLPD        Z9, Z24, Z23
-	VUNPCKHPD        Z9, Z24, Z9
-	VUNPCKLPD        Z10, Z8, Z24
-	VUNPCKHPD        Z10, Z8, Z8
-	VUNPCKLPD        Z13, Z11, Z10
-	VUNPCKHPD        Z13, Z11, Z11
-	VUNPCKLPD        Z14, Z12, Z13
-	VUNPCKHPD        Z14, Z12, Z12
-	VUNPCKLPD        Z17, Z15, Z14
-	VUNPCKHPD        Z17, Z15, Z15
-	VUNPCKLPD        Z18, Z16, Z17
-	VUNPCKHPD        Z18, Z16, Z16
-	VUNPCKLPD        Z21, Z19, Z18
-	VUNPCKHPD        Z21, Z19, Z19
-	VUNPCKLPD        Z22, Z20, Z21
-	VUNPCKHPD        Z22, Z20, Z20
-	VSHUFF32X4       $0x88, Z10, Z23, Z22
-	VSHUFF32X4       $0xdd, Z10, Z23, Z10
-	VSHUFF32X4       $0x88, Z18, Z14, Z23
-	VSHUFF32X4       $0xdd, Z18, Z14, Z14
-	VSHUFF32X4       $0x88, Z23, Z22, Z18
-	VSHUFF32X4       $0xdd, Z23, Z22, Z22
-	VSHUFF32X4       $0x88, Z14, Z10, Z23
-	VSHUFF32X4       $0xdd, Z14, Z10, Z10
-	VSHUFF32X4       $0x88, Z11, Z9, Z14
-	VSHUFF32X4       $0xdd, Z11, Z9, Z9
-	VSHUFF32X4       $0x88, Z19, Z15, Z11
-	VSHUFF32X4       $0xdd, Z19, Z15, Z15
-	VSHUFF32X4       $0x88, Z11, Z14, Z19
-	VSHUFF32X4       $0xdd, Z11, Z14, Z11
-	VSHUFF32X4       $0x88, Z15, Z9, Z14
-	VSHUFF32X4       $0xdd, Z15, Z9, Z9
-	VSHUFF32X4       $0x88, Z13, Z24, Z15
-	VSHUFF32X4       $0xdd, Z13, Z24, Z13
-	VSHUFF32X4       $0x88, Z21, Z17, Z24
-	VSHUFF32X4       $0xdd, Z21, Z17, Z17
-	VSHUFF32X4       $0x88, Z24, Z15, Z21
-	VSHUFF32X4       $0xdd, Z24, Z15, Z15
-	VSHUFF32X4       $0x88, Z17, Z13, Z24
-	VSHUFF32X4       $0xdd, Z17, Z13, Z13
-	VSHUFF32X4       $0x88, Z12, Z8, Z17
-	VSHUFF32X4       $0xdd, Z12, Z8, Z8
-	VSHUFF32X4       $0x88, Z20, Z16, Z12
-	VSHUFF32X4       $0xdd, Z20, Z16, Z16
-	VSHUFF32X4       $0x88, Z12, Z17, Z20
-	VSHUFF32X4       $0xdd, Z12, Z17, Z12
-	VSHUFF32X4       $0x88, Z16, Z8, Z17
-	VSHUFF32X4       $0xdd, Z16, Z8, Z8
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Y8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Y20
+	VMOVDQU16.Z      (R8)(CX*1), K1, Y21
+	VMOVDQU16.Z      (R8)(CX*2), K1, Y22
+	VMOVDQU16.Z      (R8)(BX*1), K1, Y23
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
 	VFMADD231PS.BCST (DI), Z16, Z0
 	VFMADD231PS.BCST 4(DI), Z16, Z1
 	VFMADD231PS.BCST 8(DI), Z16, Z2
@@ -87528,9 +88378,7 @@ rest1:
 	VFMADD231PS.BCST 28(DI), Z16, Z7
 	CMPQ             SI, $+1
 	JLE              part10end
-	VPSRLD           $0x10, Z18, Z18
-	VPMOVDW          Z18, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y19, Z16
 	VFMADD231PS.BCST 32(DI), Z16, Z0
 	VFMADD231PS.BCST 36(DI), Z16, Z1
 	VFMADD231PS.BCST 40(DI), Z16, Z2
@@ -87541,8 +88389,7 @@ rest1:
 	VFMADD231PS.BCST 60(DI), Z16, Z7
 	CMPQ             SI, $+2
 	JLE              part10end
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y23, Z16
 	VFMADD231PS.BCST 64(DI), Z16, Z0
 	VFMADD231PS.BCST 68(DI), Z16, Z1
 	VFMADD231PS.BCST 72(DI), Z16, Z2
@@ -87553,9 +88400,7 @@ rest1:
 	VFMADD231PS.BCST 92(DI), Z16, Z7
 	CMPQ             SI, $+3
 	JLE              part10end
-	VPSRLD           $0x10, Z19, Z19
-	VPMOVDW          Z19, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y17, Z16
 	VFMADD231PS.BCST 96(DI), Z16, Z0
 	VFMADD231PS.BCST 100(DI), Z16, Z1
 	VFMADD231PS.BCST 104(DI), Z16, Z2
@@ -87566,8 +88411,7 @@ rest1:
 	VFMADD231PS.BCST 124(DI), Z16, Z7
 	CMPQ             SI, $+4
 	JLE              part10end
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
+	VCVTPH2PS        Y22, Z16
 	VFMADD231PS.BCST 128(DI), Z16, Z0
 	VFMADD231PS.BCST 132(DI), Z16, Z1
 	VFMADD231PS.BCST 136(DI), Z16, Z2
@@ -87578,258 +88422,315 @@ rest1:
 	VFMADD231PS.BCST 156(DI), Z16, Z7
 	CMPQ             SI, $+5
 	JLE              part10end
-	VPSRLD           $0x10, Z21, Z21
-	VPMOVDW          Z21, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 160(DI), Z16, Z0
-	VFMADD231PS.BCST 164(DI), Z16, Z1
-	VFMADD231PS.BCST 168(DI), Z16, Z2
-	VFMADD231PS.BCST 172(DI), Z16, Z3
-	VFMADD231PS.BCST 176(DI), Z16, Z4
-	VFMADD231PS.BCST 180(DI), Z16, Z5
-	VFMADD231PS.BCST 184(DI), Z16, Z6
-	VFMADD231PS.BCST 188(DI), Z16, Z7
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 160(DI), Z14, Z0
+	VFMADD231PS.BCST 164(DI), Z14, Z1
+	VFMADD231PS.BCST 168(DI), Z14, Z2
+	VFMADD231PS.BCST 172(DI), Z14, Z3
+	VFMADD231PS.BCST 176(DI), Z14, Z4
+	VFMADD231PS.BCST 180(DI), Z14, Z5
+	VFMADD231PS.BCST 184(DI), Z14, Z6
+	VFMADD231PS.BCST 188(DI), Z14, Z7
 	CMPQ             SI, $+6
 	JLE              part10end
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 192(DI), Z16, Z0
-	VFMADD231PS.BCST 196(DI), Z16, Z1
-	VFMADD231PS.BCST 200(DI), Z16, Z2
-	VFMADD231PS.BCST 204(DI), Z16, Z3
-	VFMADD231PS.BCST 208(DI), Z16, Z4
-	VFMADD231PS.BCST 212(DI), Z16, Z5
-	VFMADD231PS.BCST 216(DI), Z16, Z6
-	VFMADD231PS.BCST 220(DI), Z16, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 192(DI), Z14, Z0
+	VFMADD231PS.BCST 196(DI), Z14, Z1
+	VFMADD231PS.BCST 200(DI), Z14, Z2
+	VFMADD231PS.BCST 204(DI), Z14, Z3
+	VFMADD231PS.BCST 208(DI), Z14, Z4
+	VFMADD231PS.BCST 212(DI), Z14, Z5
+	VFMADD231PS.BCST 216(DI), Z14, Z6
+	VFMADD231PS.BCST 220(DI), Z14, Z7
 	CMPQ             SI, $+7
 	JLE              part10end
-	VPSRLD           $0x10, Z20, Z20
-	VPMOVDW          Z20, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 224(DI), Z16, Z0
-	VFMADD231PS.BCST 228(DI), Z16, Z1
-	VFMADD231PS.BCST 232(DI), Z16, Z2
-	VFMADD231PS.BCST 236(DI), Z16, Z3
-	VFMADD231PS.BCST 240(DI), Z16, Z4
-	VFMADD231PS.BCST 244(DI), Z16, Z5
-	VFMADD231PS.BCST 248(DI), Z16, Z6
-	VFMADD231PS.BCST 252(DI), Z16, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 224(DI), Z14, Z0
+	VFMADD231PS.BCST 228(DI), Z14, Z1
+	VFMADD231PS.BCST 232(DI), Z14, Z2
+	VFMADD231PS.BCST 236(DI), Z14, Z3
+	VFMADD231PS.BCST 240(DI), Z14, Z4
+	VFMADD231PS.BCST 244(DI), Z14, Z5
+	VFMADD231PS.BCST 248(DI), Z14, Z6
+	VFMADD231PS.BCST 252(DI), Z14, Z7
 	CMPQ             SI, $+8
 	JLE              part10end
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 256(DI), Z16, Z0
-	VFMADD231PS.BCST 260(DI), Z16, Z1
-	VFMADD231PS.BCST 264(DI), Z16, Z2
-	VFMADD231PS.BCST 268(DI), Z16, Z3
-	VFMADD231PS.BCST 272(DI), Z16, Z4
-	VFMADD231PS.BCST 276(DI), Z16, Z5
-	VFMADD231PS.BCST 280(DI), Z16, Z6
-	VFMADD231PS.BCST 284(DI), Z16, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 256(DI), Z12, Z0
+	VFMADD231PS.BCST 260(DI), Z12, Z1
+	VFMADD231PS.BCST 264(DI), Z12, Z2
+	VFMADD231PS.BCST 268(DI), Z12, Z3
+	VFMADD231PS.BCST 272(DI), Z12, Z4
+	VFMADD231PS.BCST 276(DI), Z12, Z5
+	VFMADD231PS.BCST 280(DI), Z12, Z6
+	VFMADD231PS.BCST 284(DI), Z12, Z7
 	CMPQ             SI, $+9
 	JLE              part10end
-	VPSRLD           $0x10, Z23, Z23
-	VPMOVDW          Z23, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 288(DI), Z16, Z0
-	VFMADD231PS.BCST 292(DI), Z16, Z1
-	VFMADD231PS.BCST 296(DI), Z16, Z2
-	VFMADD231PS.BCST 300(DI), Z16, Z3
-	VFMADD231PS.BCST 304(DI), Z16, Z4
-	VFMADD231PS.BCST 308(DI), Z16, Z5
-	VFMADD231PS.BCST 312(DI), Z16, Z6
-	VFMADD231PS.BCST 316(DI), Z16, Z7
+	VCVTPH2PS        Y10, Z10
+	VFMADD231PS.BCST 288(DI), Z10, Z0
+	VFMADD231PS.BCST 292(DI), Z10, Z1
+	VFMADD231PS.BCST 296(DI), Z10, Z2
+	VFMADD231PS.BCST 300(DI), Z10, Z3
+	VFMADD231PS.BCST 304(DI), Z10, Z4
+	VFMADD231PS.BCST 308(DI), Z10, Z5
+	VFMADD231PS.BCST 312(DI), Z10, Z6
+	VFMADD231PS.BCST 316(DI), Z10, Z7
 	CMPQ             SI, $+10
 	JLE              part10end
-	VPMOVDW          Z14, Y16
-	VCVTPH2PS        Y16, Z16
-	VFMADD231PS.BCST 320(DI), Z16, Z0
-	VFMADD231PS.BCST 324(DI), Z16, Z1
-	VFMADD231PS.BCST 328(DI), Z16, Z2
-	VFMADD231PS.BCST 332(DI), Z16, Z3
-	VFMADD231PS.BCST 336(DI), Z16, Z4
-	VFMADD231PS.BCST 340(DI), Z16, Z5
-	VFMADD231PS.BCST 344(DI), Z16, Z6
-	VFMADD231PS.BCST 348(DI), Z16, Z7
+	VCVTPH2PS        Y21, Z10
+	VFMADD231PS.BCST 320(DI), Z10, Z0
+	VFMADD231PS.BCST 324(DI), Z10, Z1
+	VFMADD231PS.BCST 328(DI), Z10, Z2
+	VFMADD231PS.BCST 332(DI), Z10, Z3
+	VFMADD231PS.BCST 336(DI), Z10, Z4
+	VFMADD231PS.BCST 340(DI), Z10, Z5
+	VFMADD231PS.BCST 344(DI), Z10, Z6
+	VFMADD231PS.BCST 348(DI), Z10, Z7
 	CMPQ             SI, $+11
 	JLE              part10end
-	VPSRLD           $0x10, Z14, Z14
-	VPMOVDW          Z14, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 352(DI), Z14, Z0
-	VFMADD231PS.BCST 356(DI), Z14, Z1
-	VFMADD231PS.BCST 360(DI), Z14, Z2
-	VFMADD231PS.BCST 364(DI), Z14, Z3
-	VFMADD231PS.BCST 368(DI), Z14, Z4
-	VFMADD231PS.BCST 372(DI), Z14, Z5
-	VFMADD231PS.BCST 376(DI), Z14, Z6
-	VFMADD231PS.BCST 380(DI), Z14, Z7
+	VCVTPH2PS        Y9, Z9
+	VFMADD231PS.BCST 352(DI), Z9, Z0
+	VFMADD231PS.BCST 356(DI), Z9, Z1
+	VFMADD231PS.BCST 360(DI), Z9, Z2
+	VFMADD231PS.BCST 364(DI), Z9, Z3
+	VFMADD231PS.BCST 368(DI), Z9, Z4
+	VFMADD231PS.BCST 372(DI), Z9, Z5
+	VFMADD231PS.BCST 376(DI), Z9, Z6
+	VFMADD231PS.BCST 380(DI), Z9, Z7
 	CMPQ             SI, $+12
 	JLE              part10end
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 384(DI), Z14, Z0
-	VFMADD231PS.BCST 388(DI), Z14, Z1
-	VFMADD231PS.BCST 392(DI), Z14, Z2
-	VFMADD231PS.BCST 396(DI), Z14, Z3
-	VFMADD231PS.BCST 400(DI), Z14, Z4
-	VFMADD231PS.BCST 404(DI), Z14, Z5
-	VFMADD231PS.BCST 408(DI), Z14, Z6
-	VFMADD231PS.BCST 412(DI), Z14, Z7
+	VCVTPH2PS        Y18, Z9
+	VFMADD231PS.BCST 384(DI), Z9, Z0
+	VFMADD231PS.BCST 388(DI), Z9, Z1
+	VFMADD231PS.BCST 392(DI), Z9, Z2
+	VFMADD231PS.BCST 396(DI), Z9, Z3
+	VFMADD231PS.BCST 400(DI), Z9, Z4
+	VFMADD231PS.BCST 404(DI), Z9, Z5
+	VFMADD231PS.BCST 408(DI), Z9, Z6
+	VFMADD231PS.BCST 412(DI), Z9, Z7
 	CMPQ             SI, $+13
 	JLE              part10end
-	VPSRLD           $0x10, Z24, Z24
-	VPMOVDW          Z24, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 416(DI), Z14, Z0
-	VFMADD231PS.BCST 420(DI), Z14, Z1
-	VFMADD231PS.BCST 424(DI), Z14, Z2
-	VFMADD231PS.BCST 428(DI), Z14, Z3
-	VFMADD231PS.BCST 432(DI), Z14, Z4
-	VFMADD231PS.BCST 436(DI), Z14, Z5
-	VFMADD231PS.BCST 440(DI), Z14, Z6
-	VFMADD231PS.BCST 444(DI), Z14, Z7
+	VCVTPH2PS        Y13, Z9
+	VFMADD231PS.BCST 416(DI), Z9, Z0
+	VFMADD231PS.BCST 420(DI), Z9, Z1
+	VFMADD231PS.BCST 424(DI), Z9, Z2
+	VFMADD231PS.BCST 428(DI), Z9, Z3
+	VFMADD231PS.BCST 432(DI), Z9, Z4
+	VFMADD231PS.BCST 436(DI), Z9, Z5
+	VFMADD231PS.BCST 440(DI), Z9, Z6
+	VFMADD231PS.BCST 444(DI), Z9, Z7
 	CMPQ             SI, $+14
 	JLE              part10end
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 448(DI), Z14, Z0
-	VFMADD231PS.BCST 452(DI), Z14, Z1
-	VFMADD231PS.BCST 456(DI), Z14, Z2
-	VFMADD231PS.BCST 460(DI), Z14, Z3
-	VFMADD231PS.BCST 464(DI), Z14, Z4
-	VFMADD231PS.BCST 468(DI), Z14, Z5
-	VFMADD231PS.BCST 472(DI), Z14, Z6
-	VFMADD231PS.BCST 476(DI), Z14, Z7
+	VCVTPH2PS        Y11, Z9
+	VFMADD231PS.BCST 448(DI), Z9, Z0
+	VFMADD231PS.BCST 452(DI), Z9, Z1
+	VFMADD231PS.BCST 456(DI), Z9, Z2
+	VFMADD231PS.BCST 460(DI), Z9, Z3
+	VFMADD231PS.BCST 464(DI), Z9, Z4
+	VFMADD231PS.BCST 468(DI), Z9, Z5
+	VFMADD231PS.BCST 472(DI), Z9, Z6
+	VFMADD231PS.BCST 476(DI), Z9, Z7
 	CMPQ             SI, $+15
 	JLE              part10end
-	VPSRLD           $0x10, Z17, Z17
-	VPMOVDW          Z17, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 480(DI), Z14, Z0
-	VFMADD231PS.BCST 484(DI), Z14, Z1
-	VFMADD231PS.BCST 488(DI), Z14, Z2
-	VFMADD231PS.BCST 492(DI), Z14, Z3
-	VFMADD231PS.BCST 496(DI), Z14, Z4
-	VFMADD231PS.BCST 500(DI), Z14, Z5
-	VFMADD231PS.BCST 504(DI), Z14, Z6
-	VFMADD231PS.BCST 508(DI), Z14, Z7
+	VCVTPH2PS        Y8, Z8
+	VFMADD231PS.BCST 480(DI), Z8, Z0
+	VFMADD231PS.BCST 484(DI), Z8, Z1
+	VFMADD231PS.BCST 488(DI), Z8, Z2
+	VFMADD231PS.BCST 492(DI), Z8, Z3
+	VFMADD231PS.BCST 496(DI), Z8, Z4
+	VFMADD231PS.BCST 500(DI), Z8, Z5
+	VFMADD231PS.BCST 504(DI), Z8, Z6
+	VFMADD231PS.BCST 508(DI), Z8, Z7
 	CMPQ             SI, $+16
 	JLE              part10end
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 512(DI), Z14, Z0
-	VFMADD231PS.BCST 516(DI), Z14, Z1
-	VFMADD231PS.BCST 520(DI), Z14, Z2
-	VFMADD231PS.BCST 524(DI), Z14, Z3
-	VFMADD231PS.BCST 528(DI), Z14, Z4
-	VFMADD231PS.BCST 532(DI), Z14, Z5
-	VFMADD231PS.BCST 536(DI), Z14, Z6
-	VFMADD231PS.BCST 540(DI), Z14, Z7
+	MOVQ             DX, DX
+	VMOVDQU16.Z      32(AX), K2, Y8
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y9
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y10
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y11
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y12
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y13
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y14
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y15
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y16
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y17
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y18
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y19
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VMOVDQU16.Z      32(AX), K2, Y20
+	VMOVDQU16.Z      32(AX)(CX*1), K2, Y21
+	VMOVDQU16.Z      32(AX)(CX*2), K2, Y22
+	VMOVDQU16.Z      32(AX)(BX*1), K2, Y23
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	VPUNPCKLWD       Y9, Y8, Y24
+	VPUNPCKHWD       Y9, Y8, Y8
+	VPUNPCKLWD       Y11, Y10, Y9
+	VPUNPCKHWD       Y11, Y10, Y10
+	VPUNPCKLWD       Y13, Y12, Y11
+	VPUNPCKHWD       Y13, Y12, Y12
+	VPUNPCKLWD       Y15, Y14, Y13
+	VPUNPCKHWD       Y15, Y14, Y14
+	VPUNPCKLWD       Y17, Y16, Y15
+	VPUNPCKHWD       Y17, Y16, Y16
+	VPUNPCKLWD       Y19, Y18, Y17
+	VPUNPCKHWD       Y19, Y18, Y18
+	VPUNPCKLWD       Y21, Y20, Y19
+	VPUNPCKHWD       Y21, Y20, Y20
+	VPUNPCKLWD       Y23, Y22, Y21
+	VPUNPCKHWD       Y23, Y22, Y22
+	VPUNPCKLDQ       Y9, Y24, Y23
+	VPUNPCKHDQ       Y9, Y24, Y9
+	VPUNPCKLDQ       Y10, Y8, Y24
+	VPUNPCKHDQ       Y10, Y8, Y8
+	VPUNPCKLDQ       Y13, Y11, Y10
+	VPUNPCKHDQ       Y13, Y11, Y11
+	VPUNPCKLDQ       Y14, Y12, Y13
+	VPUNPCKHDQ       Y14, Y12, Y12
+	VPUNPCKLDQ       Y17, Y15, Y14
+	VPUNPCKHDQ       Y17, Y15, Y15
+	VPUNPCKLDQ       Y18, Y16, Y17
+	VPUNPCKHDQ       Y18, Y16, Y16
+	VPUNPCKLDQ       Y21, Y19, Y18
+	VPUNPCKHDQ       Y21, Y19, Y19
+	VPUNPCKLDQ       Y22, Y20, Y21
+	VPUNPCKHDQ       Y22, Y20, Y20
+	VPUNPCKLQDQ      Y10, Y23, Y22
+	VPUNPCKHQDQ      Y10, Y23, Y10
+	VPUNPCKLQDQ      Y13, Y24, Y23
+	VPUNPCKHQDQ      Y13, Y24, Y13
+	VPUNPCKLQDQ      Y11, Y9, Y24
+	VPUNPCKHQDQ      Y11, Y9, Y9
+	VPUNPCKLQDQ      Y12, Y8, Y11
+	VPUNPCKHQDQ      Y12, Y8, Y8
+	VPUNPCKLQDQ      Y18, Y14, Y12
+	VPUNPCKHQDQ      Y18, Y14, Y14
+	VPUNPCKLQDQ      Y21, Y17, Y18
+	VPUNPCKHQDQ      Y21, Y17, Y17
+	VPUNPCKLQDQ      Y19, Y15, Y21
+	VPUNPCKHQDQ      Y19, Y15, Y15
+	VPUNPCKLQDQ      Y20, Y16, Y19
+	VPUNPCKHQDQ      Y20, Y16, Y16
+	VSHUFI64X2       $0x00, Y12, Y22, Y20
+	VSHUFI64X2       $0x03, Y12, Y22, Y12
+	VSHUFI64X2       $0x00, Y18, Y23, Y22
+	VSHUFI64X2       $0x03, Y18, Y23, Y18
+	VSHUFI64X2       $0x00, Y21, Y24, Y23
+	VSHUFI64X2       $0x03, Y21, Y24, Y21
+	VSHUFI64X2       $0x00, Y19, Y11, Y24
+	VSHUFI64X2       $0x03, Y19, Y11, Y11
+	VSHUFI64X2       $0x00, Y14, Y10, Y19
+	VSHUFI64X2       $0x03, Y14, Y10, Y10
+	VSHUFI64X2       $0x00, Y17, Y13, Y14
+	VSHUFI64X2       $0x03, Y17, Y13, Y13
+	VSHUFI64X2       $0x00, Y15, Y9, Y17
+	VSHUFI64X2       $0x03, Y15, Y9, Y9
+	VSHUFI64X2       $0x00, Y16, Y8, Y15
+	VSHUFI64X2       $0x03, Y16, Y8, Y8
+	VCVTPH2PS        Y20, Z16
+	VFMADD231PS.BCST 512(DI), Z16, Z0
+	VFMADD231PS.BCST 516(DI), Z16, Z1
+	VFMADD231PS.BCST 520(DI), Z16, Z2
+	VFMADD231PS.BCST 524(DI), Z16, Z3
+	VFMADD231PS.BCST 528(DI), Z16, Z4
+	VFMADD231PS.BCST 532(DI), Z16, Z5
+	VFMADD231PS.BCST 536(DI), Z16, Z6
+	VFMADD231PS.BCST 540(DI), Z16, Z7
 	CMPQ             SI, $+17
 	JLE              part10end
-	VPSRLD           $0x10, Z22, Z22
-	VPMOVDW          Z22, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 544(DI), Z14, Z0
-	VFMADD231PS.BCST 548(DI), Z14, Z1
-	VFMADD231PS.BCST 552(DI), Z14, Z2
-	VFMADD231PS.BCST 556(DI), Z14, Z3
-	VFMADD231PS.BCST 560(DI), Z14, Z4
-	VFMADD231PS.BCST 564(DI), Z14, Z5
-	VFMADD231PS.BCST 568(DI), Z14, Z6
-	VFMADD231PS.BCST 572(DI), Z14, Z7
+	VCVTPH2PS        Y19, Z16
+	VFMADD231PS.BCST 544(DI), Z16, Z0
+	VFMADD231PS.BCST 548(DI), Z16, Z1
+	VFMADD231PS.BCST 552(DI), Z16, Z2
+	VFMADD231PS.BCST 556(DI), Z16, Z3
+	VFMADD231PS.BCST 560(DI), Z16, Z4
+	VFMADD231PS.BCST 564(DI), Z16, Z5
+	VFMADD231PS.BCST 568(DI), Z16, Z6
+	VFMADD231PS.BCST 572(DI), Z16, Z7
 	CMPQ             SI, $+18
 	JLE              part10end
-	VPMOVDW          Z11, Y14
-	VCVTPH2PS        Y14, Z14
-	VFMADD231PS.BCST 576(DI), Z14, Z0
-	VFMADD231PS.BCST 580(DI), Z14, Z1
-	VFMADD231PS.BCST 584(DI), Z14, Z2
-	VFMADD231PS.BCST 588(DI), Z14, Z3
-	VFMADD231PS.BCST 592(DI), Z14, Z4
-	VFMADD231PS.BCST 596(DI), Z14, Z5
-	VFMADD231PS.BCST 600(DI), Z14, Z6
-	VFMADD231PS.BCST 604(DI), Z14, Z7
+	VCVTPH2PS        Y23, Z16
+	VFMADD231PS.BCST 576(DI), Z16, Z0
+	VFMADD231PS.BCST 580(DI), Z16, Z1
+	VFMADD231PS.BCST 584(DI), Z16, Z2
+	VFMADD231PS.BCST 588(DI), Z16, Z3
+	VFMADD231PS.BCST 592(DI), Z16, Z4
+	VFMADD231PS.BCST 596(DI), Z16, Z5
+	VFMADD231PS.BCST 600(DI), Z16, Z6
+	VFMADD231PS.BCST 604(DI), Z16, Z7
 	CMPQ             SI, $+19
 	JLE              part10end
-	VPSRLD           $0x10, Z11, Z11
-	VPMOVDW          Z11, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 608(DI), Z11, Z0
-	VFMADD231PS.BCST 612(DI), Z11, Z1
-	VFMADD231PS.BCST 616(DI), Z11, Z2
-	VFMADD231PS.BCST 620(DI), Z11, Z3
-	VFMADD231PS.BCST 624(DI), Z11, Z4
-	VFMADD231PS.BCST 628(DI), Z11, Z5
-	VFMADD231PS.BCST 632(DI), Z11, Z6
-	VFMADD231PS.BCST 636(DI), Z11, Z7
+	VCVTPH2PS        Y17, Z16
+	VFMADD231PS.BCST 608(DI), Z16, Z0
+	VFMADD231PS.BCST 612(DI), Z16, Z1
+	VFMADD231PS.BCST 616(DI), Z16, Z2
+	VFMADD231PS.BCST 620(DI), Z16, Z3
+	VFMADD231PS.BCST 624(DI), Z16, Z4
+	VFMADD231PS.BCST 628(DI), Z16, Z5
+	VFMADD231PS.BCST 632(DI), Z16, Z6
+	VFMADD231PS.BCST 636(DI), Z16, Z7
 	CMPQ             SI, $+20
 	JLE              part10end
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 640(DI), Z11, Z0
-	VFMADD231PS.BCST 644(DI), Z11, Z1
-	VFMADD231PS.BCST 648(DI), Z11, Z2
-	VFMADD231PS.BCST 652(DI), Z11, Z3
-	VFMADD231PS.BCST 656(DI), Z11, Z4
-	VFMADD231PS.BCST 660(DI), Z11, Z5
-	VFMADD231PS.BCST 664(DI), Z11, Z6
-	VFMADD231PS.BCST 668(DI), Z11, Z7
+	VCVTPH2PS        Y22, Z16
+	VFMADD231PS.BCST 640(DI), Z16, Z0
+	VFMADD231PS.BCST 644(DI), Z16, Z1
+	VFMADD231PS.BCST 648(DI), Z16, Z2
+	VFMADD231PS.BCST 652(DI), Z16, Z3
+	VFMADD231PS.BCST 656(DI), Z16, Z4
+	VFMADD231PS.BCST 660(DI), Z16, Z5
+	VFMADD231PS.BCST 664(DI), Z16, Z6
+	VFMADD231PS.BCST 668(DI), Z16, Z7
 	CMPQ             SI, $+21
 	JLE              part10end
-	VPSRLD           $0x10, Z15, Z15
-	VPMOVDW          Z15, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 672(DI), Z11, Z0
-	VFMADD231PS.BCST 676(DI), Z11, Z1
-	VFMADD231PS.BCST 680(DI), Z11, Z2
-	VFMADD231PS.BCST 684(DI), Z11, Z3
-	VFMADD231PS.BCST 688(DI), Z11, Z4
-	VFMADD231PS.BCST 692(DI), Z11, Z5
-	VFMADD231PS.BCST 696(DI), Z11, Z6
-	VFMADD231PS.BCST 700(DI), Z11, Z7
+	VCVTPH2PS        Y14, Z14
+	VFMADD231PS.BCST 672(DI), Z14, Z0
+	VFMADD231PS.BCST 676(DI), Z14, Z1
+	VFMADD231PS.BCST 680(DI), Z14, Z2
+	VFMADD231PS.BCST 684(DI), Z14, Z3
+	VFMADD231PS.BCST 688(DI), Z14, Z4
+	VFMADD231PS.BCST 692(DI), Z14, Z5
+	VFMADD231PS.BCST 696(DI), Z14, Z6
+	VFMADD231PS.BCST 700(DI), Z14, Z7
 	CMPQ             SI, $+22
 	JLE              part10end
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 704(DI), Z11, Z0
-	VFMADD231PS.BCST 708(DI), Z11, Z1
-	VFMADD231PS.BCST 712(DI), Z11, Z2
-	VFMADD231PS.BCST 716(DI), Z11, Z3
-	VFMADD231PS.BCST 720(DI), Z11, Z4
-	VFMADD231PS.BCST 724(DI), Z11, Z5
-	VFMADD231PS.BCST 728(DI), Z11, Z6
-	VFMADD231PS.BCST 732(DI), Z11, Z7
+	VCVTPH2PS        Y24, Z14
+	VFMADD231PS.BCST 704(DI), Z14, Z0
+	VFMADD231PS.BCST 708(DI), Z14, Z1
+	VFMADD231PS.BCST 712(DI), Z14, Z2
+	VFMADD231PS.BCST 716(DI), Z14, Z3
+	VFMADD231PS.BCST 720(DI), Z14, Z4
+	VFMADD231PS.BCST 724(DI), Z14, Z5
+	VFMADD231PS.BCST 728(DI), Z14, Z6
+	VFMADD231PS.BCST 732(DI), Z14, Z7
 	CMPQ             SI, $+23
 	JLE              part10end
-	VPSRLD           $0x10, Z12, Z12
-	VPMOVDW          Z12, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 736(DI), Z11, Z0
-	VFMADD231PS.BCST 740(DI), Z11, Z1
-	VFMADD231PS.BCST 744(DI), Z11, Z2
-	VFMADD231PS.BCST 748(DI), Z11, Z3
-	VFMADD231PS.BCST 752(DI), Z11, Z4
-	VFMADD231PS.BCST 756(DI), Z11, Z5
-	VFMADD231PS.BCST 760(DI), Z11, Z6
-	VFMADD231PS.BCST 764(DI), Z11, Z7
+	VCVTPH2PS        Y15, Z14
+	VFMADD231PS.BCST 736(DI), Z14, Z0
+	VFMADD231PS.BCST 740(DI), Z14, Z1
+	VFMADD231PS.BCST 744(DI), Z14, Z2
+	VFMADD231PS.BCST 748(DI), Z14, Z3
+	VFMADD231PS.BCST 752(DI), Z14, Z4
+	VFMADD231PS.BCST 756(DI), Z14, Z5
+	VFMADD231PS.BCST 760(DI), Z14, Z6
+	VFMADD231PS.BCST 764(DI), Z14, Z7
 	CMPQ             SI, $+24
 	JLE              part10end
-	VPMOVDW          Z10, Y11
-	VCVTPH2PS        Y11, Z11
-	VFMADD231PS.BCST 768(DI), Z11, Z0
-	VFMADD231PS.BCST 772(DI), Z11, Z1
-	VFMADD231PS.BCST 776(DI), Z11, Z2
-	VFMADD231PS.BCST 780(DI), Z11, Z3
-	VFMADD231PS.BCST 784(DI), Z11, Z4
-	VFMADD231PS.BCST 788(DI), Z11, Z5
-	VFMADD231PS.BCST 792(DI), Z11, Z6
-	VFMADD231PS.BCST 796(DI), Z11, Z7
+	VCVTPH2PS        Y12, Z12
+	VFMADD231PS.BCST 768(DI), Z12, Z0
+	VFMADD231PS.BCST 772(DI), Z12, Z1
+	VFMADD231PS.BCST 776(DI), Z12, Z2
+	VFMADD231PS.BCST 780(DI), Z12, Z3
+	VFMADD231PS.BCST 784(DI), Z12, Z4
+	VFMADD231PS.BCST 788(DI), Z12, Z5
+	VFMADD231PS.BCST 792(DI), Z12, Z6
+	VFMADD231PS.BCST 796(DI), Z12, Z7
 	CMPQ             SI, $+25
 	JLE              part10end
-	VPSRLD           $0x10, Z10, Z10
-	VPMOVDW          Z10, Y10
 	VCVTPH2PS        Y10, Z10
 	VFMADD231PS.BCST 800(DI), Z10, Z0
 	VFMADD231PS.BCST 804(DI), Z10, Z1
@@ -87841,8 +88742,7 @@ rest1:
 	VFMADD231PS.BCST 828(DI), Z10, Z7
 	CMPQ             SI, $+26
 	JLE              part10end
-	VPMOVDW          Z9, Y10
-	VCVTPH2PS        Y10, Z10
+	VCVTPH2PS        Y21, Z10
 	VFMADD231PS.BCST 832(DI), Z10, Z0
 	VFMADD231PS.BCST 836(DI), Z10, Z1
 	VFMADD231PS.BCST 840(DI), Z10, Z2
@@ -87853,8 +88753,6 @@ rest1:
 	VFMADD231PS.BCST 860(DI), Z10, Z7
 	CMPQ             SI, $+27
 	JLE              part10end
-	VPSRLD           $0x10, Z9, Z9
-	VPMOVDW          Z9, Y9
 	VCVTPH2PS        Y9, Z9
 	VFMADD231PS.BCST 864(DI), Z9, Z0
 	VFMADD231PS.BCST 868(DI), Z9, Z1
@@ -87866,8 +88764,7 @@ rest1:
 	VFMADD231PS.BCST 892(DI), Z9, Z7
 	CMPQ             SI, $+28
 	JLE              part10end
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y18, Z9
 	VFMADD231PS.BCST 896(DI), Z9, Z0
 	VFMADD231PS.BCST 900(DI), Z9, Z1
 	VFMADD231PS.BCST 904(DI), Z9, Z2
@@ -87878,9 +88775,7 @@ rest1:
 	VFMADD231PS.BCST 924(DI), Z9, Z7
 	CMPQ             SI, $+29
 	JLE              part10end
-	VPSRLD           $0x10, Z13, Z13
-	VPMOVDW          Z13, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y13, Z9
 	VFMADD231PS.BCST 928(DI), Z9, Z0
 	VFMADD231PS.BCST 932(DI), Z9, Z1
 	VFMADD231PS.BCST 936(DI), Z9, Z2
@@ -87891,8 +88786,7 @@ rest1:
 	VFMADD231PS.BCST 956(DI), Z9, Z7
 	CMPQ             SI, $+30
 	JLE              part10end
-	VPMOVDW          Z8, Y9
-	VCVTPH2PS        Y9, Z9
+	VCVTPH2PS        Y11, Z9
 	VFMADD231PS.BCST 960(DI), Z9, Z0
 	VFMADD231PS.BCST 964(DI), Z9, Z1
 	VFMADD231PS.BCST 968(DI), Z9, Z2
@@ -87903,8 +88797,6 @@ rest1:
 	VFMADD231PS.BCST 988(DI), Z9, Z7
 	CMPQ             SI, $+31
 	JLE              part10end
-	VPSRLD           $0x10, Z8, Z8
-	VPMOVDW          Z8, Y8
 	VCVTPH2PS        Y8, Z8
 	VFMADD231PS.BCST 992(DI), Z8, Z0
 	VFMADD231PS.BCST 996(DI), Z8, Z1
@@ -88969,46 +89861,48 @@ TEXT ·turned1BF16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z2
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z3
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z4
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z5
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z6
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z7
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z8
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z9
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z10
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z11
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z12
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z13
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z14
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z15
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z16
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z17
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z2
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z3
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z4
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z5
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z6
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z7
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z8
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z9
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z10
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z11
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z12
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z13
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z14
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z15
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z16
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z17
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
 	VBROADCASTSS     kernConst<>+64(SB), Z18
 	VUNPCKLPS        Z3, Z2, Z19
 	VUNPCKHPS        Z3, Z2, Z2
@@ -89076,68 +89970,77 @@ square0:
 	VSHUFF32X4       $0xdd, Z10, Z2, Z2
 	VPSLLD           $0x10, Z12, Z10
 	VFMADD231PS.BCST (DI), Z10, Z0
-	VPANDD           Z18, Z12, Z12
+	VANDPS           Z18, Z12, Z12
 	VFMADD231PS.BCST 4(DI), Z12, Z0
 	VPSLLD           $0x10, Z13, Z10
 	VFMADD231PS.BCST 8(DI), Z10, Z0
-	VPANDD           Z18, Z13, Z13
+	VANDPS           Z18, Z13, Z13
 	VFMADD231PS.BCST 12(DI), Z13, Z0
 	VPSLLD           $0x10, Z15, Z10
 	VFMADD231PS.BCST 16(DI), Z10, Z0
-	VPANDD           Z18, Z15, Z15
+	VANDPS           Z18, Z15, Z15
 	VFMADD231PS.BCST 20(DI), Z15, Z0
 	VPSLLD           $0x10, Z14, Z10
 	VFMADD231PS.BCST 24(DI), Z10, Z0
-	VPANDD           Z18, Z14, Z14
+	VANDPS           Z18, Z14, Z14
 	VFMADD231PS.BCST 28(DI), Z14, Z0
 	VPSLLD           $0x10, Z17, Z10
 	VFMADD231PS.BCST 32(DI), Z10, Z0
-	VPANDD           Z18, Z17, Z17
+	VANDPS           Z18, Z17, Z17
 	VFMADD231PS.BCST 36(DI), Z17, Z0
 	VPSLLD           $0x10, Z8, Z10
 	VFMADD231PS.BCST 40(DI), Z10, Z0
-	VPANDD           Z18, Z8, Z8
+	VANDPS           Z18, Z8, Z8
 	VFMADD231PS.BCST 44(DI), Z8, Z0
 	VPSLLD           $0x10, Z19, Z8
 	VFMADD231PS.BCST 48(DI), Z8, Z0
-	VPANDD           Z18, Z19, Z19
+	VANDPS           Z18, Z19, Z19
 	VFMADD231PS.BCST 52(DI), Z19, Z0
 	VPSLLD           $0x10, Z11, Z8
 	VFMADD231PS.BCST 56(DI), Z8, Z0
-	VPANDD           Z18, Z11, Z11
+	VANDPS           Z18, Z11, Z11
 	VFMADD231PS.BCST 60(DI), Z11, Z0
 	VPSLLD           $0x10, Z16, Z8
 	VFMADD231PS.BCST 64(DI), Z8, Z0
-	VPANDD           Z18, Z16, Z16
+	VANDPS           Z18, Z16, Z16
 	VFMADD231PS.BCST 68(DI), Z16, Z0
 	VPSLLD           $0x10, Z5, Z8
 	VFMADD231PS.BCST 72(DI), Z8, Z0
-	VPANDD           Z18, Z5, Z5
+	VANDPS           Z18, Z5, Z5
 	VFMADD231PS.BCST 76(DI), Z5, Z0
 	VPSLLD           $0x10, Z9, Z5
 	VFMADD231PS.BCST 80(DI), Z5, Z0
-	VPANDD           Z18, Z9, Z9
+	VANDPS           Z18, Z9, Z9
 	VFMADD231PS.BCST 84(DI), Z9, Z0
 	VPSLLD           $0x10, Z6, Z5
 	VFMADD231PS.BCST 88(DI), Z5, Z0
-	VPANDD           Z18, Z6, Z6
+	VANDPS           Z18, Z6, Z6
 	VFMADD231PS.BCST 92(DI), Z6, Z0
 	VPSLLD           $0x10, Z4, Z5
 	VFMADD231PS.BCST 96(DI), Z5, Z0
-	VPANDD           Z18, Z4, Z4
+	VANDPS           Z18, Z4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z0
 	VPSLLD           $0x10, Z3, Z4
 	VFMADD231PS.BCST 104(DI), Z4, Z0
-	VPANDD           Z18, Z3, Z3
+	VANDPS           Z18, Z3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z0
 	VPSLLD           $0x10, Z7, Z3
 	VFMADD231PS.BCST 112(DI), Z3, Z0
-	VPANDD           Z18, Z7, Z7
+	VANDPS           Z18, Z7, Z7
 	VFMADD231PS.BCST 116(DI), Z7, Z0
 	VPSLLD           $0x10, Z2, Z3
 	VFMADD231PS.BCST 120(DI), Z3, Z0
-	VPANDD           Z18, Z2, Z2
+	VANDPS           Z18, Z2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z0
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z2
 	PREFETCHT1       (R10)(CX*1)
@@ -89245,67 +90148,67 @@ square0:
 	VSHUFF32X4       $0xdd, Z10, Z2, Z2
 	VPSLLD           $0x10, Z12, Z10
 	VFMADD231PS.BCST (DI), Z10, Z1
-	VPANDD           Z18, Z12, Z12
+	VANDPS           Z18, Z12, Z12
 	VFMADD231PS.BCST 4(DI), Z12, Z1
 	VPSLLD           $0x10, Z13, Z10
 	VFMADD231PS.BCST 8(DI), Z10, Z1
-	VPANDD           Z18, Z13, Z13
+	VANDPS           Z18, Z13, Z13
 	VFMADD231PS.BCST 12(DI), Z13, Z1
 	VPSLLD           $0x10, Z15, Z10
 	VFMADD231PS.BCST 16(DI), Z10, Z1
-	VPANDD           Z18, Z15, Z15
+	VANDPS           Z18, Z15, Z15
 	VFMADD231PS.BCST 20(DI), Z15, Z1
 	VPSLLD           $0x10, Z14, Z10
 	VFMADD231PS.BCST 24(DI), Z10, Z1
-	VPANDD           Z18, Z14, Z14
+	VANDPS           Z18, Z14, Z14
 	VFMADD231PS.BCST 28(DI), Z14, Z1
 	VPSLLD           $0x10, Z17, Z10
 	VFMADD231PS.BCST 32(DI), Z10, Z1
-	VPANDD           Z18, Z17, Z17
+	VANDPS           Z18, Z17, Z17
 	VFMADD231PS.BCST 36(DI), Z17, Z1
 	VPSLLD           $0x10, Z8, Z10
 	VFMADD231PS.BCST 40(DI), Z10, Z1
-	VPANDD           Z18, Z8, Z8
+	VANDPS           Z18, Z8, Z8
 	VFMADD231PS.BCST 44(DI), Z8, Z1
 	VPSLLD           $0x10, Z19, Z8
 	VFMADD231PS.BCST 48(DI), Z8, Z1
-	VPANDD           Z18, Z19, Z19
+	VANDPS           Z18, Z19, Z19
 	VFMADD231PS.BCST 52(DI), Z19, Z1
 	VPSLLD           $0x10, Z11, Z8
 	VFMADD231PS.BCST 56(DI), Z8, Z1
-	VPANDD           Z18, Z11, Z11
+	VANDPS           Z18, Z11, Z11
 	VFMADD231PS.BCST 60(DI), Z11, Z1
 	VPSLLD           $0x10, Z16, Z8
 	VFMADD231PS.BCST 64(DI), Z8, Z1
-	VPANDD           Z18, Z16, Z16
+	VANDPS           Z18, Z16, Z16
 	VFMADD231PS.BCST 68(DI), Z16, Z1
 	VPSLLD           $0x10, Z5, Z8
 	VFMADD231PS.BCST 72(DI), Z8, Z1
-	VPANDD           Z18, Z5, Z5
+	VANDPS           Z18, Z5, Z5
 	VFMADD231PS.BCST 76(DI), Z5, Z1
 	VPSLLD           $0x10, Z9, Z5
 	VFMADD231PS.BCST 80(DI), Z5, Z1
-	VPANDD           Z18, Z9, Z9
+	VANDPS           Z18, Z9, Z9
 	VFMADD231PS.BCST 84(DI), Z9, Z1
 	VPSLLD           $0x10, Z6, Z5
 	VFMADD231PS.BCST 88(DI), Z5, Z1
-	VPANDD           Z18, Z6, Z6
+	VANDPS           Z18, Z6, Z6
 	VFMADD231PS.BCST 92(DI), Z6, Z1
 	VPSLLD           $0x10, Z4, Z5
 	VFMADD231PS.BCST 96(DI), Z5, Z1
-	VPANDD           Z18, Z4, Z4
+	VANDPS           Z18, Z4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z1
 	VPSLLD           $0x10, Z3, Z4
 	VFMADD231PS.BCST 104(DI), Z4, Z1
-	VPANDD           Z18, Z3, Z3
+	VANDPS           Z18, Z3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z1
 	VPSLLD           $0x10, Z7, Z3
 	VFMADD231PS.BCST 112(DI), Z3, Z1
-	VPANDD           Z18, Z7, Z7
+	VANDPS           Z18, Z7, Z7
 	VFMADD231PS.BCST 116(DI), Z7, Z1
 	VPSLLD           $0x10, Z2, Z3
 	VFMADD231PS.BCST 120(DI), Z3, Z1
-	VPANDD           Z18, Z2, Z2
+	VANDPS           Z18, Z2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z1
 	ADDQ             $+64, AX
 	ADDQ             $+64, DX
@@ -89320,30 +90223,33 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z2
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z3
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z4
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z5
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z6
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z7
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z8
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z9
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z10
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z11
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z12
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z13
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z14
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z15
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z16
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z17
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Z2
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z3
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z4
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z5
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z6
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z7
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z8
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z9
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z10
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z11
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z12
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z13
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z14
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z15
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z16
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z17
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
 	VBROADCASTSS     kernConst<>+64(SB), Z18
 	VUNPCKLPS        Z3, Z2, Z19
 	VUNPCKHPS        Z3, Z2, Z2
@@ -89413,7 +90319,7 @@ rest0:
 	VFMADD231PS.BCST (DI), Z10, Z0
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPANDD           Z18, Z12, Z12
+	VANDPS           Z18, Z12, Z12
 	VFMADD231PS.BCST 4(DI), Z12, Z0
 	CMPQ             SI, $+2
 	JLE              part00end
@@ -89421,7 +90327,7 @@ rest0:
 	VFMADD231PS.BCST 8(DI), Z10, Z0
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPANDD           Z18, Z13, Z13
+	VANDPS           Z18, Z13, Z13
 	VFMADD231PS.BCST 12(DI), Z13, Z0
 	CMPQ             SI, $+4
 	JLE              part00end
@@ -89429,7 +90335,7 @@ rest0:
 	VFMADD231PS.BCST 16(DI), Z10, Z0
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPANDD           Z18, Z15, Z15
+	VANDPS           Z18, Z15, Z15
 	VFMADD231PS.BCST 20(DI), Z15, Z0
 	CMPQ             SI, $+6
 	JLE              part00end
@@ -89437,7 +90343,7 @@ rest0:
 	VFMADD231PS.BCST 24(DI), Z10, Z0
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPANDD           Z18, Z14, Z14
+	VANDPS           Z18, Z14, Z14
 	VFMADD231PS.BCST 28(DI), Z14, Z0
 	CMPQ             SI, $+8
 	JLE              part00end
@@ -89445,7 +90351,7 @@ rest0:
 	VFMADD231PS.BCST 32(DI), Z10, Z0
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPANDD           Z18, Z17, Z17
+	VANDPS           Z18, Z17, Z17
 	VFMADD231PS.BCST 36(DI), Z17, Z0
 	CMPQ             SI, $+10
 	JLE              part00end
@@ -89453,7 +90359,7 @@ rest0:
 	VFMADD231PS.BCST 40(DI), Z10, Z0
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPANDD           Z18, Z8, Z8
+	VANDPS           Z18, Z8, Z8
 	VFMADD231PS.BCST 44(DI), Z8, Z0
 	CMPQ             SI, $+12
 	JLE              part00end
@@ -89461,7 +90367,7 @@ rest0:
 	VFMADD231PS.BCST 48(DI), Z8, Z0
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPANDD           Z18, Z19, Z19
+	VANDPS           Z18, Z19, Z19
 	VFMADD231PS.BCST 52(DI), Z19, Z0
 	CMPQ             SI, $+14
 	JLE              part00end
@@ -89469,7 +90375,7 @@ rest0:
 	VFMADD231PS.BCST 56(DI), Z8, Z0
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPANDD           Z18, Z11, Z11
+	VANDPS           Z18, Z11, Z11
 	VFMADD231PS.BCST 60(DI), Z11, Z0
 	CMPQ             SI, $+16
 	JLE              part00end
@@ -89477,7 +90383,7 @@ rest0:
 	VFMADD231PS.BCST 64(DI), Z8, Z0
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPANDD           Z18, Z16, Z16
+	VANDPS           Z18, Z16, Z16
 	VFMADD231PS.BCST 68(DI), Z16, Z0
 	CMPQ             SI, $+18
 	JLE              part00end
@@ -89485,7 +90391,7 @@ rest0:
 	VFMADD231PS.BCST 72(DI), Z8, Z0
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPANDD           Z18, Z5, Z5
+	VANDPS           Z18, Z5, Z5
 	VFMADD231PS.BCST 76(DI), Z5, Z0
 	CMPQ             SI, $+20
 	JLE              part00end
@@ -89493,7 +90399,7 @@ rest0:
 	VFMADD231PS.BCST 80(DI), Z5, Z0
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPANDD           Z18, Z9, Z9
+	VANDPS           Z18, Z9, Z9
 	VFMADD231PS.BCST 84(DI), Z9, Z0
 	CMPQ             SI, $+22
 	JLE              part00end
@@ -89501,7 +90407,7 @@ rest0:
 	VFMADD231PS.BCST 88(DI), Z5, Z0
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPANDD           Z18, Z6, Z6
+	VANDPS           Z18, Z6, Z6
 	VFMADD231PS.BCST 92(DI), Z6, Z0
 	CMPQ             SI, $+24
 	JLE              part00end
@@ -89509,7 +90415,7 @@ rest0:
 	VFMADD231PS.BCST 96(DI), Z5, Z0
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPANDD           Z18, Z4, Z4
+	VANDPS           Z18, Z4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z0
 	CMPQ             SI, $+26
 	JLE              part00end
@@ -89517,7 +90423,7 @@ rest0:
 	VFMADD231PS.BCST 104(DI), Z4, Z0
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPANDD           Z18, Z3, Z3
+	VANDPS           Z18, Z3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z0
 	CMPQ             SI, $+28
 	JLE              part00end
@@ -89525,7 +90431,7 @@ rest0:
 	VFMADD231PS.BCST 112(DI), Z3, Z0
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPANDD           Z18, Z7, Z7
+	VANDPS           Z18, Z7, Z7
 	VFMADD231PS.BCST 116(DI), Z7, Z0
 	CMPQ             SI, $+30
 	JLE              part00end
@@ -89533,10 +90439,19 @@ rest0:
 	VFMADD231PS.BCST 120(DI), Z3, Z0
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPANDD           Z18, Z2, Z2
+	VANDPS           Z18, Z2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z0
 
 part00end:
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	MOVQ             DX, DX
 	VMOVDQU16.Z      (AX), K1, Z2
 	VMOVDQU16.Z      (AX)(CX*1), K1, Z3
 	VMOVDQU16.Z      (AX)(CX*2), K1, Z4
@@ -89630,7 +90545,7 @@ part00end:
 	VFMADD231PS.BCST (DI), Z10, Z1
 	CMPQ             SI, $+1
 	JLE              part01end
-	VPANDD           Z18, Z12, Z12
+	VANDPS           Z18, Z12, Z12
 	VFMADD231PS.BCST 4(DI), Z12, Z1
 	CMPQ             SI, $+2
 	JLE              part01end
@@ -89638,7 +90553,7 @@ part00end:
 	VFMADD231PS.BCST 8(DI), Z10, Z1
 	CMPQ             SI, $+3
 	JLE              part01end
-	VPANDD           Z18, Z13, Z13
+	VANDPS           Z18, Z13, Z13
 	VFMADD231PS.BCST 12(DI), Z13, Z1
 	CMPQ             SI, $+4
 	JLE              part01end
@@ -89646,7 +90561,7 @@ part00end:
 	VFMADD231PS.BCST 16(DI), Z10, Z1
 	CMPQ             SI, $+5
 	JLE              part01end
-	VPANDD           Z18, Z15, Z15
+	VANDPS           Z18, Z15, Z15
 	VFMADD231PS.BCST 20(DI), Z15, Z1
 	CMPQ             SI, $+6
 	JLE              part01end
@@ -89654,7 +90569,7 @@ part00end:
 	VFMADD231PS.BCST 24(DI), Z10, Z1
 	CMPQ             SI, $+7
 	JLE              part01end
-	VPANDD           Z18, Z14, Z14
+	VANDPS           Z18, Z14, Z14
 	VFMADD231PS.BCST 28(DI), Z14, Z1
 	CMPQ             SI, $+8
 	JLE              part01end
@@ -89662,7 +90577,7 @@ part00end:
 	VFMADD231PS.BCST 32(DI), Z10, Z1
 	CMPQ             SI, $+9
 	JLE              part01end
-	VPANDD           Z18, Z17, Z17
+	VANDPS           Z18, Z17, Z17
 	VFMADD231PS.BCST 36(DI), Z17, Z1
 	CMPQ             SI, $+10
 	JLE              part01end
@@ -89670,7 +90585,7 @@ part00end:
 	VFMADD231PS.BCST 40(DI), Z10, Z1
 	CMPQ             SI, $+11
 	JLE              part01end
-	VPANDD           Z18, Z8, Z8
+	VANDPS           Z18, Z8, Z8
 	VFMADD231PS.BCST 44(DI), Z8, Z1
 	CMPQ             SI, $+12
 	JLE              part01end
@@ -89678,7 +90593,7 @@ part00end:
 	VFMADD231PS.BCST 48(DI), Z8, Z1
 	CMPQ             SI, $+13
 	JLE              part01end
-	VPANDD           Z18, Z19, Z19
+	VANDPS           Z18, Z19, Z19
 	VFMADD231PS.BCST 52(DI), Z19, Z1
 	CMPQ             SI, $+14
 	JLE              part01end
@@ -89686,7 +90601,7 @@ part00end:
 	VFMADD231PS.BCST 56(DI), Z8, Z1
 	CMPQ             SI, $+15
 	JLE              part01end
-	VPANDD           Z18, Z11, Z11
+	VANDPS           Z18, Z11, Z11
 	VFMADD231PS.BCST 60(DI), Z11, Z1
 	CMPQ             SI, $+16
 	JLE              part01end
@@ -89694,7 +90609,7 @@ part00end:
 	VFMADD231PS.BCST 64(DI), Z8, Z1
 	CMPQ             SI, $+17
 	JLE              part01end
-	VPANDD           Z18, Z16, Z16
+	VANDPS           Z18, Z16, Z16
 	VFMADD231PS.BCST 68(DI), Z16, Z1
 	CMPQ             SI, $+18
 	JLE              part01end
@@ -89702,7 +90617,7 @@ part00end:
 	VFMADD231PS.BCST 72(DI), Z8, Z1
 	CMPQ             SI, $+19
 	JLE              part01end
-	VPANDD           Z18, Z5, Z5
+	VANDPS           Z18, Z5, Z5
 	VFMADD231PS.BCST 76(DI), Z5, Z1
 	CMPQ             SI, $+20
 	JLE              part01end
@@ -89710,7 +90625,7 @@ part00end:
 	VFMADD231PS.BCST 80(DI), Z5, Z1
 	CMPQ             SI, $+21
 	JLE              part01end
-	VPANDD           Z18, Z9, Z9
+	VANDPS           Z18, Z9, Z9
 	VFMADD231PS.BCST 84(DI), Z9, Z1
 	CMPQ             SI, $+22
 	JLE              part01end
@@ -89718,7 +90633,7 @@ part00end:
 	VFMADD231PS.BCST 88(DI), Z5, Z1
 	CMPQ             SI, $+23
 	JLE              part01end
-	VPANDD           Z18, Z6, Z6
+	VANDPS           Z18, Z6, Z6
 	VFMADD231PS.BCST 92(DI), Z6, Z1
 	CMPQ             SI, $+24
 	JLE              part01end
@@ -89726,7 +90641,7 @@ part00end:
 	VFMADD231PS.BCST 96(DI), Z5, Z1
 	CMPQ             SI, $+25
 	JLE              part01end
-	VPANDD           Z18, Z4, Z4
+	VANDPS           Z18, Z4, Z4
 	VFMADD231PS.BCST 100(DI), Z4, Z1
 	CMPQ             SI, $+26
 	JLE              part01end
@@ -89734,7 +90649,7 @@ part00end:
 	VFMADD231PS.BCST 104(DI), Z4, Z1
 	CMPQ             SI, $+27
 	JLE              part01end
-	VPANDD           Z18, Z3, Z3
+	VANDPS           Z18, Z3, Z3
 	VFMADD231PS.BCST 108(DI), Z3, Z1
 	CMPQ             SI, $+28
 	JLE              part01end
@@ -89742,7 +90657,7 @@ part00end:
 	VFMADD231PS.BCST 112(DI), Z3, Z1
 	CMPQ             SI, $+29
 	JLE              part01end
-	VPANDD           Z18, Z7, Z7
+	VANDPS           Z18, Z7, Z7
 	VFMADD231PS.BCST 116(DI), Z7, Z1
 	CMPQ             SI, $+30
 	JLE              part01end
@@ -89750,7 +90665,7 @@ part00end:
 	VFMADD231PS.BCST 120(DI), Z3, Z1
 	CMPQ             SI, $+31
 	JLE              part01end
-	VPANDD           Z18, Z2, Z2
+	VANDPS           Z18, Z2, Z2
 	VFMADD231PS.BCST 124(DI), Z2, Z1
 
 part01end:
@@ -89795,46 +90710,48 @@ TEXT ·turned2BF16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z4
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z5
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z6
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z7
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z4
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z5
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z6
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z7
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
 	VBROADCASTSS     kernConst<>+64(SB), Z20
 	VUNPCKLPS        Z5, Z4, Z21
 	VUNPCKHPS        Z5, Z4, Z4
@@ -89903,99 +90820,108 @@ square0:
 	VPSLLD           $0x10, Z14, Z12
 	VFMADD231PS.BCST (DI), Z12, Z0
 	VFMADD231PS.BCST 4(DI), Z12, Z2
-	VPANDD           Z20, Z14, Z14
+	VANDPS           Z20, Z14, Z14
 	VFMADD231PS.BCST 8(DI), Z14, Z0
 	VFMADD231PS.BCST 12(DI), Z14, Z2
 	VPSLLD           $0x10, Z15, Z12
 	VFMADD231PS.BCST 16(DI), Z12, Z0
 	VFMADD231PS.BCST 20(DI), Z12, Z2
-	VPANDD           Z20, Z15, Z15
+	VANDPS           Z20, Z15, Z15
 	VFMADD231PS.BCST 24(DI), Z15, Z0
 	VFMADD231PS.BCST 28(DI), Z15, Z2
 	VPSLLD           $0x10, Z17, Z12
 	VFMADD231PS.BCST 32(DI), Z12, Z0
 	VFMADD231PS.BCST 36(DI), Z12, Z2
-	VPANDD           Z20, Z17, Z17
+	VANDPS           Z20, Z17, Z17
 	VFMADD231PS.BCST 40(DI), Z17, Z0
 	VFMADD231PS.BCST 44(DI), Z17, Z2
 	VPSLLD           $0x10, Z16, Z12
 	VFMADD231PS.BCST 48(DI), Z12, Z0
 	VFMADD231PS.BCST 52(DI), Z12, Z2
-	VPANDD           Z20, Z16, Z16
+	VANDPS           Z20, Z16, Z16
 	VFMADD231PS.BCST 56(DI), Z16, Z0
 	VFMADD231PS.BCST 60(DI), Z16, Z2
 	VPSLLD           $0x10, Z19, Z12
 	VFMADD231PS.BCST 64(DI), Z12, Z0
 	VFMADD231PS.BCST 68(DI), Z12, Z2
-	VPANDD           Z20, Z19, Z19
+	VANDPS           Z20, Z19, Z19
 	VFMADD231PS.BCST 72(DI), Z19, Z0
 	VFMADD231PS.BCST 76(DI), Z19, Z2
 	VPSLLD           $0x10, Z10, Z12
 	VFMADD231PS.BCST 80(DI), Z12, Z0
 	VFMADD231PS.BCST 84(DI), Z12, Z2
-	VPANDD           Z20, Z10, Z10
+	VANDPS           Z20, Z10, Z10
 	VFMADD231PS.BCST 88(DI), Z10, Z0
 	VFMADD231PS.BCST 92(DI), Z10, Z2
 	VPSLLD           $0x10, Z21, Z10
 	VFMADD231PS.BCST 96(DI), Z10, Z0
 	VFMADD231PS.BCST 100(DI), Z10, Z2
-	VPANDD           Z20, Z21, Z21
+	VANDPS           Z20, Z21, Z21
 	VFMADD231PS.BCST 104(DI), Z21, Z0
 	VFMADD231PS.BCST 108(DI), Z21, Z2
 	VPSLLD           $0x10, Z13, Z10
 	VFMADD231PS.BCST 112(DI), Z10, Z0
 	VFMADD231PS.BCST 116(DI), Z10, Z2
-	VPANDD           Z20, Z13, Z13
+	VANDPS           Z20, Z13, Z13
 	VFMADD231PS.BCST 120(DI), Z13, Z0
 	VFMADD231PS.BCST 124(DI), Z13, Z2
 	VPSLLD           $0x10, Z18, Z10
 	VFMADD231PS.BCST 128(DI), Z10, Z0
 	VFMADD231PS.BCST 132(DI), Z10, Z2
-	VPANDD           Z20, Z18, Z18
+	VANDPS           Z20, Z18, Z18
 	VFMADD231PS.BCST 136(DI), Z18, Z0
 	VFMADD231PS.BCST 140(DI), Z18, Z2
 	VPSLLD           $0x10, Z7, Z10
 	VFMADD231PS.BCST 144(DI), Z10, Z0
 	VFMADD231PS.BCST 148(DI), Z10, Z2
-	VPANDD           Z20, Z7, Z7
+	VANDPS           Z20, Z7, Z7
 	VFMADD231PS.BCST 152(DI), Z7, Z0
 	VFMADD231PS.BCST 156(DI), Z7, Z2
 	VPSLLD           $0x10, Z11, Z7
 	VFMADD231PS.BCST 160(DI), Z7, Z0
 	VFMADD231PS.BCST 164(DI), Z7, Z2
-	VPANDD           Z20, Z11, Z11
+	VANDPS           Z20, Z11, Z11
 	VFMADD231PS.BCST 168(DI), Z11, Z0
 	VFMADD231PS.BCST 172(DI), Z11, Z2
 	VPSLLD           $0x10, Z8, Z7
 	VFMADD231PS.BCST 176(DI), Z7, Z0
 	VFMADD231PS.BCST 180(DI), Z7, Z2
-	VPANDD           Z20, Z8, Z8
+	VANDPS           Z20, Z8, Z8
 	VFMADD231PS.BCST 184(DI), Z8, Z0
 	VFMADD231PS.BCST 188(DI), Z8, Z2
 	VPSLLD           $0x10, Z6, Z7
 	VFMADD231PS.BCST 192(DI), Z7, Z0
 	VFMADD231PS.BCST 196(DI), Z7, Z2
-	VPANDD           Z20, Z6, Z6
+	VANDPS           Z20, Z6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z0
 	VFMADD231PS.BCST 204(DI), Z6, Z2
 	VPSLLD           $0x10, Z5, Z6
 	VFMADD231PS.BCST 208(DI), Z6, Z0
 	VFMADD231PS.BCST 212(DI), Z6, Z2
-	VPANDD           Z20, Z5, Z5
+	VANDPS           Z20, Z5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z0
 	VFMADD231PS.BCST 220(DI), Z5, Z2
 	VPSLLD           $0x10, Z9, Z5
 	VFMADD231PS.BCST 224(DI), Z5, Z0
 	VFMADD231PS.BCST 228(DI), Z5, Z2
-	VPANDD           Z20, Z9, Z9
+	VANDPS           Z20, Z9, Z9
 	VFMADD231PS.BCST 232(DI), Z9, Z0
 	VFMADD231PS.BCST 236(DI), Z9, Z2
 	VPSLLD           $0x10, Z4, Z5
 	VFMADD231PS.BCST 240(DI), Z5, Z0
 	VFMADD231PS.BCST 244(DI), Z5, Z2
-	VPANDD           Z20, Z4, Z4
+	VANDPS           Z20, Z4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z0
 	VFMADD231PS.BCST 252(DI), Z4, Z2
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z4
 	PREFETCHT1       (R10)(CX*1)
@@ -90104,97 +91030,97 @@ square0:
 	VPSLLD           $0x10, Z14, Z12
 	VFMADD231PS.BCST (DI), Z12, Z1
 	VFMADD231PS.BCST 4(DI), Z12, Z3
-	VPANDD           Z20, Z14, Z14
+	VANDPS           Z20, Z14, Z14
 	VFMADD231PS.BCST 8(DI), Z14, Z1
 	VFMADD231PS.BCST 12(DI), Z14, Z3
 	VPSLLD           $0x10, Z15, Z12
 	VFMADD231PS.BCST 16(DI), Z12, Z1
 	VFMADD231PS.BCST 20(DI), Z12, Z3
-	VPANDD           Z20, Z15, Z15
+	VANDPS           Z20, Z15, Z15
 	VFMADD231PS.BCST 24(DI), Z15, Z1
 	VFMADD231PS.BCST 28(DI), Z15, Z3
 	VPSLLD           $0x10, Z17, Z12
 	VFMADD231PS.BCST 32(DI), Z12, Z1
 	VFMADD231PS.BCST 36(DI), Z12, Z3
-	VPANDD           Z20, Z17, Z17
+	VANDPS           Z20, Z17, Z17
 	VFMADD231PS.BCST 40(DI), Z17, Z1
 	VFMADD231PS.BCST 44(DI), Z17, Z3
 	VPSLLD           $0x10, Z16, Z12
 	VFMADD231PS.BCST 48(DI), Z12, Z1
 	VFMADD231PS.BCST 52(DI), Z12, Z3
-	VPANDD           Z20, Z16, Z16
+	VANDPS           Z20, Z16, Z16
 	VFMADD231PS.BCST 56(DI), Z16, Z1
 	VFMADD231PS.BCST 60(DI), Z16, Z3
 	VPSLLD           $0x10, Z19, Z12
 	VFMADD231PS.BCST 64(DI), Z12, Z1
 	VFMADD231PS.BCST 68(DI), Z12, Z3
-	VPANDD           Z20, Z19, Z19
+	VANDPS           Z20, Z19, Z19
 	VFMADD231PS.BCST 72(DI), Z19, Z1
 	VFMADD231PS.BCST 76(DI), Z19, Z3
 	VPSLLD           $0x10, Z10, Z12
 	VFMADD231PS.BCST 80(DI), Z12, Z1
 	VFMADD231PS.BCST 84(DI), Z12, Z3
-	VPANDD           Z20, Z10, Z10
+	VANDPS           Z20, Z10, Z10
 	VFMADD231PS.BCST 88(DI), Z10, Z1
 	VFMADD231PS.BCST 92(DI), Z10, Z3
 	VPSLLD           $0x10, Z21, Z10
 	VFMADD231PS.BCST 96(DI), Z10, Z1
 	VFMADD231PS.BCST 100(DI), Z10, Z3
-	VPANDD           Z20, Z21, Z21
+	VANDPS           Z20, Z21, Z21
 	VFMADD231PS.BCST 104(DI), Z21, Z1
 	VFMADD231PS.BCST 108(DI), Z21, Z3
 	VPSLLD           $0x10, Z13, Z10
 	VFMADD231PS.BCST 112(DI), Z10, Z1
 	VFMADD231PS.BCST 116(DI), Z10, Z3
-	VPANDD           Z20, Z13, Z13
+	VANDPS           Z20, Z13, Z13
 	VFMADD231PS.BCST 120(DI), Z13, Z1
 	VFMADD231PS.BCST 124(DI), Z13, Z3
 	VPSLLD           $0x10, Z18, Z10
 	VFMADD231PS.BCST 128(DI), Z10, Z1
 	VFMADD231PS.BCST 132(DI), Z10, Z3
-	VPANDD           Z20, Z18, Z18
+	VANDPS           Z20, Z18, Z18
 	VFMADD231PS.BCST 136(DI), Z18, Z1
 	VFMADD231PS.BCST 140(DI), Z18, Z3
 	VPSLLD           $0x10, Z7, Z10
 	VFMADD231PS.BCST 144(DI), Z10, Z1
 	VFMADD231PS.BCST 148(DI), Z10, Z3
-	VPANDD           Z20, Z7, Z7
+	VANDPS           Z20, Z7, Z7
 	VFMADD231PS.BCST 152(DI), Z7, Z1
 	VFMADD231PS.BCST 156(DI), Z7, Z3
 	VPSLLD           $0x10, Z11, Z7
 	VFMADD231PS.BCST 160(DI), Z7, Z1
 	VFMADD231PS.BCST 164(DI), Z7, Z3
-	VPANDD           Z20, Z11, Z11
+	VANDPS           Z20, Z11, Z11
 	VFMADD231PS.BCST 168(DI), Z11, Z1
 	VFMADD231PS.BCST 172(DI), Z11, Z3
 	VPSLLD           $0x10, Z8, Z7
 	VFMADD231PS.BCST 176(DI), Z7, Z1
 	VFMADD231PS.BCST 180(DI), Z7, Z3
-	VPANDD           Z20, Z8, Z8
+	VANDPS           Z20, Z8, Z8
 	VFMADD231PS.BCST 184(DI), Z8, Z1
 	VFMADD231PS.BCST 188(DI), Z8, Z3
 	VPSLLD           $0x10, Z6, Z7
 	VFMADD231PS.BCST 192(DI), Z7, Z1
 	VFMADD231PS.BCST 196(DI), Z7, Z3
-	VPANDD           Z20, Z6, Z6
+	VANDPS           Z20, Z6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z1
 	VFMADD231PS.BCST 204(DI), Z6, Z3
 	VPSLLD           $0x10, Z5, Z6
 	VFMADD231PS.BCST 208(DI), Z6, Z1
 	VFMADD231PS.BCST 212(DI), Z6, Z3
-	VPANDD           Z20, Z5, Z5
+	VANDPS           Z20, Z5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z1
 	VFMADD231PS.BCST 220(DI), Z5, Z3
 	VPSLLD           $0x10, Z9, Z5
 	VFMADD231PS.BCST 224(DI), Z5, Z1
 	VFMADD231PS.BCST 228(DI), Z5, Z3
-	VPANDD           Z20, Z9, Z9
+	VANDPS           Z20, Z9, Z9
 	VFMADD231PS.BCST 232(DI), Z9, Z1
 	VFMADD231PS.BCST 236(DI), Z9, Z3
 	VPSLLD           $0x10, Z4, Z5
 	VFMADD231PS.BCST 240(DI), Z5, Z1
 	VFMADD231PS.BCST 244(DI), Z5, Z3
-	VPANDD           Z20, Z4, Z4
+	VANDPS           Z20, Z4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z1
 	VFMADD231PS.BCST 252(DI), Z4, Z3
 	ADDQ             $+64, AX
@@ -90210,30 +91136,33 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z4
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z5
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z6
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z7
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Z4
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z5
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z6
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z7
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
 	VBROADCASTSS     kernConst<>+64(SB), Z20
 	VUNPCKLPS        Z5, Z4, Z21
 	VUNPCKHPS        Z5, Z4, Z4
@@ -90304,7 +91233,7 @@ rest0:
 	VFMADD231PS.BCST 4(DI), Z12, Z2
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPANDD           Z20, Z14, Z14
+	VANDPS           Z20, Z14, Z14
 	VFMADD231PS.BCST 8(DI), Z14, Z0
 	VFMADD231PS.BCST 12(DI), Z14, Z2
 	CMPQ             SI, $+2
@@ -90314,7 +91243,7 @@ rest0:
 	VFMADD231PS.BCST 20(DI), Z12, Z2
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPANDD           Z20, Z15, Z15
+	VANDPS           Z20, Z15, Z15
 	VFMADD231PS.BCST 24(DI), Z15, Z0
 	VFMADD231PS.BCST 28(DI), Z15, Z2
 	CMPQ             SI, $+4
@@ -90324,7 +91253,7 @@ rest0:
 	VFMADD231PS.BCST 36(DI), Z12, Z2
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPANDD           Z20, Z17, Z17
+	VANDPS           Z20, Z17, Z17
 	VFMADD231PS.BCST 40(DI), Z17, Z0
 	VFMADD231PS.BCST 44(DI), Z17, Z2
 	CMPQ             SI, $+6
@@ -90334,7 +91263,7 @@ rest0:
 	VFMADD231PS.BCST 52(DI), Z12, Z2
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPANDD           Z20, Z16, Z16
+	VANDPS           Z20, Z16, Z16
 	VFMADD231PS.BCST 56(DI), Z16, Z0
 	VFMADD231PS.BCST 60(DI), Z16, Z2
 	CMPQ             SI, $+8
@@ -90344,7 +91273,7 @@ rest0:
 	VFMADD231PS.BCST 68(DI), Z12, Z2
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPANDD           Z20, Z19, Z19
+	VANDPS           Z20, Z19, Z19
 	VFMADD231PS.BCST 72(DI), Z19, Z0
 	VFMADD231PS.BCST 76(DI), Z19, Z2
 	CMPQ             SI, $+10
@@ -90354,7 +91283,7 @@ rest0:
 	VFMADD231PS.BCST 84(DI), Z12, Z2
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPANDD           Z20, Z10, Z10
+	VANDPS           Z20, Z10, Z10
 	VFMADD231PS.BCST 88(DI), Z10, Z0
 	VFMADD231PS.BCST 92(DI), Z10, Z2
 	CMPQ             SI, $+12
@@ -90364,7 +91293,7 @@ rest0:
 	VFMADD231PS.BCST 100(DI), Z10, Z2
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPANDD           Z20, Z21, Z21
+	VANDPS           Z20, Z21, Z21
 	VFMADD231PS.BCST 104(DI), Z21, Z0
 	VFMADD231PS.BCST 108(DI), Z21, Z2
 	CMPQ             SI, $+14
@@ -90374,7 +91303,7 @@ rest0:
 	VFMADD231PS.BCST 116(DI), Z10, Z2
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPANDD           Z20, Z13, Z13
+	VANDPS           Z20, Z13, Z13
 	VFMADD231PS.BCST 120(DI), Z13, Z0
 	VFMADD231PS.BCST 124(DI), Z13, Z2
 	CMPQ             SI, $+16
@@ -90384,7 +91313,7 @@ rest0:
 	VFMADD231PS.BCST 132(DI), Z10, Z2
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPANDD           Z20, Z18, Z18
+	VANDPS           Z20, Z18, Z18
 	VFMADD231PS.BCST 136(DI), Z18, Z0
 	VFMADD231PS.BCST 140(DI), Z18, Z2
 	CMPQ             SI, $+18
@@ -90394,7 +91323,7 @@ rest0:
 	VFMADD231PS.BCST 148(DI), Z10, Z2
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPANDD           Z20, Z7, Z7
+	VANDPS           Z20, Z7, Z7
 	VFMADD231PS.BCST 152(DI), Z7, Z0
 	VFMADD231PS.BCST 156(DI), Z7, Z2
 	CMPQ             SI, $+20
@@ -90404,7 +91333,7 @@ rest0:
 	VFMADD231PS.BCST 164(DI), Z7, Z2
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPANDD           Z20, Z11, Z11
+	VANDPS           Z20, Z11, Z11
 	VFMADD231PS.BCST 168(DI), Z11, Z0
 	VFMADD231PS.BCST 172(DI), Z11, Z2
 	CMPQ             SI, $+22
@@ -90414,7 +91343,7 @@ rest0:
 	VFMADD231PS.BCST 180(DI), Z7, Z2
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPANDD           Z20, Z8, Z8
+	VANDPS           Z20, Z8, Z8
 	VFMADD231PS.BCST 184(DI), Z8, Z0
 	VFMADD231PS.BCST 188(DI), Z8, Z2
 	CMPQ             SI, $+24
@@ -90424,7 +91353,7 @@ rest0:
 	VFMADD231PS.BCST 196(DI), Z7, Z2
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPANDD           Z20, Z6, Z6
+	VANDPS           Z20, Z6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z0
 	VFMADD231PS.BCST 204(DI), Z6, Z2
 	CMPQ             SI, $+26
@@ -90434,7 +91363,7 @@ rest0:
 	VFMADD231PS.BCST 212(DI), Z6, Z2
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPANDD           Z20, Z5, Z5
+	VANDPS           Z20, Z5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z0
 	VFMADD231PS.BCST 220(DI), Z5, Z2
 	CMPQ             SI, $+28
@@ -90444,7 +91373,7 @@ rest0:
 	VFMADD231PS.BCST 228(DI), Z5, Z2
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPANDD           Z20, Z9, Z9
+	VANDPS           Z20, Z9, Z9
 	VFMADD231PS.BCST 232(DI), Z9, Z0
 	VFMADD231PS.BCST 236(DI), Z9, Z2
 	CMPQ             SI, $+30
@@ -90454,11 +91383,20 @@ rest0:
 	VFMADD231PS.BCST 244(DI), Z5, Z2
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPANDD           Z20, Z4, Z4
+	VANDPS           Z20, Z4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z0
 	VFMADD231PS.BCST 252(DI), Z4, Z2
 
 part00end:
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	MOVQ             DX, DX
 	VMOVDQU16.Z      (AX), K1, Z4
 	VMOVDQU16.Z      (AX)(CX*1), K1, Z5
 	VMOVDQU16.Z      (AX)(CX*2), K1, Z6
@@ -90553,7 +91491,7 @@ part00end:
 	VFMADD231PS.BCST 4(DI), Z12, Z3
 	CMPQ             SI, $+1
 	JLE              part01end
-	VPANDD           Z20, Z14, Z14
+	VANDPS           Z20, Z14, Z14
 	VFMADD231PS.BCST 8(DI), Z14, Z1
 	VFMADD231PS.BCST 12(DI), Z14, Z3
 	CMPQ             SI, $+2
@@ -90563,7 +91501,7 @@ part00end:
 	VFMADD231PS.BCST 20(DI), Z12, Z3
 	CMPQ             SI, $+3
 	JLE              part01end
-	VPANDD           Z20, Z15, Z15
+	VANDPS           Z20, Z15, Z15
 	VFMADD231PS.BCST 24(DI), Z15, Z1
 	VFMADD231PS.BCST 28(DI), Z15, Z3
 	CMPQ             SI, $+4
@@ -90573,7 +91511,7 @@ part00end:
 	VFMADD231PS.BCST 36(DI), Z12, Z3
 	CMPQ             SI, $+5
 	JLE              part01end
-	VPANDD           Z20, Z17, Z17
+	VANDPS           Z20, Z17, Z17
 	VFMADD231PS.BCST 40(DI), Z17, Z1
 	VFMADD231PS.BCST 44(DI), Z17, Z3
 	CMPQ             SI, $+6
@@ -90583,7 +91521,7 @@ part00end:
 	VFMADD231PS.BCST 52(DI), Z12, Z3
 	CMPQ             SI, $+7
 	JLE              part01end
-	VPANDD           Z20, Z16, Z16
+	VANDPS           Z20, Z16, Z16
 	VFMADD231PS.BCST 56(DI), Z16, Z1
 	VFMADD231PS.BCST 60(DI), Z16, Z3
 	CMPQ             SI, $+8
@@ -90593,7 +91531,7 @@ part00end:
 	VFMADD231PS.BCST 68(DI), Z12, Z3
 	CMPQ             SI, $+9
 	JLE              part01end
-	VPANDD           Z20, Z19, Z19
+	VANDPS           Z20, Z19, Z19
 	VFMADD231PS.BCST 72(DI), Z19, Z1
 	VFMADD231PS.BCST 76(DI), Z19, Z3
 	CMPQ             SI, $+10
@@ -90603,7 +91541,7 @@ part00end:
 	VFMADD231PS.BCST 84(DI), Z12, Z3
 	CMPQ             SI, $+11
 	JLE              part01end
-	VPANDD           Z20, Z10, Z10
+	VANDPS           Z20, Z10, Z10
 	VFMADD231PS.BCST 88(DI), Z10, Z1
 	VFMADD231PS.BCST 92(DI), Z10, Z3
 	CMPQ             SI, $+12
@@ -90613,7 +91551,7 @@ part00end:
 	VFMADD231PS.BCST 100(DI), Z10, Z3
 	CMPQ             SI, $+13
 	JLE              part01end
-	VPANDD           Z20, Z21, Z21
+	VANDPS           Z20, Z21, Z21
 	VFMADD231PS.BCST 104(DI), Z21, Z1
 	VFMADD231PS.BCST 108(DI), Z21, Z3
 	CMPQ             SI, $+14
@@ -90623,7 +91561,7 @@ part00end:
 	VFMADD231PS.BCST 116(DI), Z10, Z3
 	CMPQ             SI, $+15
 	JLE              part01end
-	VPANDD           Z20, Z13, Z13
+	VANDPS           Z20, Z13, Z13
 	VFMADD231PS.BCST 120(DI), Z13, Z1
 	VFMADD231PS.BCST 124(DI), Z13, Z3
 	CMPQ             SI, $+16
@@ -90633,7 +91571,7 @@ part00end:
 	VFMADD231PS.BCST 132(DI), Z10, Z3
 	CMPQ             SI, $+17
 	JLE              part01end
-	VPANDD           Z20, Z18, Z18
+	VANDPS           Z20, Z18, Z18
 	VFMADD231PS.BCST 136(DI), Z18, Z1
 	VFMADD231PS.BCST 140(DI), Z18, Z3
 	CMPQ             SI, $+18
@@ -90643,7 +91581,7 @@ part00end:
 	VFMADD231PS.BCST 148(DI), Z10, Z3
 	CMPQ             SI, $+19
 	JLE              part01end
-	VPANDD           Z20, Z7, Z7
+	VANDPS           Z20, Z7, Z7
 	VFMADD231PS.BCST 152(DI), Z7, Z1
 	VFMADD231PS.BCST 156(DI), Z7, Z3
 	CMPQ             SI, $+20
@@ -90653,7 +91591,7 @@ part00end:
 	VFMADD231PS.BCST 164(DI), Z7, Z3
 	CMPQ             SI, $+21
 	JLE              part01end
-	VPANDD           Z20, Z11, Z11
+	VANDPS           Z20, Z11, Z11
 	VFMADD231PS.BCST 168(DI), Z11, Z1
 	VFMADD231PS.BCST 172(DI), Z11, Z3
 	CMPQ             SI, $+22
@@ -90663,7 +91601,7 @@ part00end:
 	VFMADD231PS.BCST 180(DI), Z7, Z3
 	CMPQ             SI, $+23
 	JLE              part01end
-	VPANDD           Z20, Z8, Z8
+	VANDPS           Z20, Z8, Z8
 	VFMADD231PS.BCST 184(DI), Z8, Z1
 	VFMADD231PS.BCST 188(DI), Z8, Z3
 	CMPQ             SI, $+24
@@ -90673,7 +91611,7 @@ part00end:
 	VFMADD231PS.BCST 196(DI), Z7, Z3
 	CMPQ             SI, $+25
 	JLE              part01end
-	VPANDD           Z20, Z6, Z6
+	VANDPS           Z20, Z6, Z6
 	VFMADD231PS.BCST 200(DI), Z6, Z1
 	VFMADD231PS.BCST 204(DI), Z6, Z3
 	CMPQ             SI, $+26
@@ -90683,7 +91621,7 @@ part00end:
 	VFMADD231PS.BCST 212(DI), Z6, Z3
 	CMPQ             SI, $+27
 	JLE              part01end
-	VPANDD           Z20, Z5, Z5
+	VANDPS           Z20, Z5, Z5
 	VFMADD231PS.BCST 216(DI), Z5, Z1
 	VFMADD231PS.BCST 220(DI), Z5, Z3
 	CMPQ             SI, $+28
@@ -90693,7 +91631,7 @@ part00end:
 	VFMADD231PS.BCST 228(DI), Z5, Z3
 	CMPQ             SI, $+29
 	JLE              part01end
-	VPANDD           Z20, Z9, Z9
+	VANDPS           Z20, Z9, Z9
 	VFMADD231PS.BCST 232(DI), Z9, Z1
 	VFMADD231PS.BCST 236(DI), Z9, Z3
 	CMPQ             SI, $+30
@@ -90703,7 +91641,7 @@ part00end:
 	VFMADD231PS.BCST 244(DI), Z5, Z3
 	CMPQ             SI, $+31
 	JLE              part01end
-	VPANDD           Z20, Z4, Z4
+	VANDPS           Z20, Z4, Z4
 	VFMADD231PS.BCST 248(DI), Z4, Z1
 	VFMADD231PS.BCST 252(DI), Z4, Z3
 
@@ -90759,46 +91697,48 @@ TEXT ·turned4BF16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z8
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z9
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z10
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z11
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z12
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z13
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z14
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z15
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z16
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z17
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z18
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z19
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
-	PREFETCHT1       (R10)
-	VMOVUPS          (R9), Z20
-	PREFETCHT1       (R10)(CX*1)
-	VMOVUPS          (R9)(CX*1), Z21
-	PREFETCHT1       (R10)(CX*2)
-	VMOVUPS          (R9)(CX*2), Z22
-	PREFETCHT1       (R10)(BX*1)
-	VMOVUPS          (R9)(BX*1), Z23
-	LEAQ             (R9)(CX*4), R9
-	LEAQ             (R10)(CX*4), R10
+	MOVQ             R9, R11
+	MOVQ             R10, R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z8
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z9
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z10
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z11
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z12
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z13
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z14
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z15
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z16
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z17
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z18
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z19
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
+	PREFETCHT1       (R12)
+	VMOVUPS          (R11), Z20
+	PREFETCHT1       (R12)(CX*1)
+	VMOVUPS          (R11)(CX*1), Z21
+	PREFETCHT1       (R12)(CX*2)
+	VMOVUPS          (R11)(CX*2), Z22
+	PREFETCHT1       (R12)(BX*1)
+	VMOVUPS          (R11)(BX*1), Z23
+	LEAQ             (R11)(CX*4), R11
+	LEAQ             (R12)(CX*4), R12
 	VBROADCASTSS     kernConst<>+64(SB), Z24
 	VUNPCKLPS        Z9, Z8, Z25
 	VUNPCKHPS        Z9, Z8, Z8
@@ -90869,7 +91809,7 @@ square0:
 	VFMADD231PS.BCST 4(DI), Z16, Z2
 	VFMADD231PS.BCST 8(DI), Z16, Z4
 	VFMADD231PS.BCST 12(DI), Z16, Z6
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 16(DI), Z18, Z0
 	VFMADD231PS.BCST 20(DI), Z18, Z2
 	VFMADD231PS.BCST 24(DI), Z18, Z4
@@ -90879,7 +91819,7 @@ square0:
 	VFMADD231PS.BCST 36(DI), Z16, Z2
 	VFMADD231PS.BCST 40(DI), Z16, Z4
 	VFMADD231PS.BCST 44(DI), Z16, Z6
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 48(DI), Z19, Z0
 	VFMADD231PS.BCST 52(DI), Z19, Z2
 	VFMADD231PS.BCST 56(DI), Z19, Z4
@@ -90889,7 +91829,7 @@ square0:
 	VFMADD231PS.BCST 68(DI), Z16, Z2
 	VFMADD231PS.BCST 72(DI), Z16, Z4
 	VFMADD231PS.BCST 76(DI), Z16, Z6
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 80(DI), Z21, Z0
 	VFMADD231PS.BCST 84(DI), Z21, Z2
 	VFMADD231PS.BCST 88(DI), Z21, Z4
@@ -90899,7 +91839,7 @@ square0:
 	VFMADD231PS.BCST 100(DI), Z16, Z2
 	VFMADD231PS.BCST 104(DI), Z16, Z4
 	VFMADD231PS.BCST 108(DI), Z16, Z6
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 112(DI), Z20, Z0
 	VFMADD231PS.BCST 116(DI), Z20, Z2
 	VFMADD231PS.BCST 120(DI), Z20, Z4
@@ -90909,7 +91849,7 @@ square0:
 	VFMADD231PS.BCST 132(DI), Z16, Z2
 	VFMADD231PS.BCST 136(DI), Z16, Z4
 	VFMADD231PS.BCST 140(DI), Z16, Z6
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 144(DI), Z23, Z0
 	VFMADD231PS.BCST 148(DI), Z23, Z2
 	VFMADD231PS.BCST 152(DI), Z23, Z4
@@ -90919,7 +91859,7 @@ square0:
 	VFMADD231PS.BCST 164(DI), Z16, Z2
 	VFMADD231PS.BCST 168(DI), Z16, Z4
 	VFMADD231PS.BCST 172(DI), Z16, Z6
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 176(DI), Z14, Z0
 	VFMADD231PS.BCST 180(DI), Z14, Z2
 	VFMADD231PS.BCST 184(DI), Z14, Z4
@@ -90929,7 +91869,7 @@ square0:
 	VFMADD231PS.BCST 196(DI), Z14, Z2
 	VFMADD231PS.BCST 200(DI), Z14, Z4
 	VFMADD231PS.BCST 204(DI), Z14, Z6
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 208(DI), Z25, Z0
 	VFMADD231PS.BCST 212(DI), Z25, Z2
 	VFMADD231PS.BCST 216(DI), Z25, Z4
@@ -90939,7 +91879,7 @@ square0:
 	VFMADD231PS.BCST 228(DI), Z14, Z2
 	VFMADD231PS.BCST 232(DI), Z14, Z4
 	VFMADD231PS.BCST 236(DI), Z14, Z6
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 240(DI), Z17, Z0
 	VFMADD231PS.BCST 244(DI), Z17, Z2
 	VFMADD231PS.BCST 248(DI), Z17, Z4
@@ -90949,7 +91889,7 @@ square0:
 	VFMADD231PS.BCST 260(DI), Z14, Z2
 	VFMADD231PS.BCST 264(DI), Z14, Z4
 	VFMADD231PS.BCST 268(DI), Z14, Z6
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 272(DI), Z22, Z0
 	VFMADD231PS.BCST 276(DI), Z22, Z2
 	VFMADD231PS.BCST 280(DI), Z22, Z4
@@ -90959,7 +91899,7 @@ square0:
 	VFMADD231PS.BCST 292(DI), Z14, Z2
 	VFMADD231PS.BCST 296(DI), Z14, Z4
 	VFMADD231PS.BCST 300(DI), Z14, Z6
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 304(DI), Z11, Z0
 	VFMADD231PS.BCST 308(DI), Z11, Z2
 	VFMADD231PS.BCST 312(DI), Z11, Z4
@@ -90969,7 +91909,7 @@ square0:
 	VFMADD231PS.BCST 324(DI), Z11, Z2
 	VFMADD231PS.BCST 328(DI), Z11, Z4
 	VFMADD231PS.BCST 332(DI), Z11, Z6
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 336(DI), Z15, Z0
 	VFMADD231PS.BCST 340(DI), Z15, Z2
 	VFMADD231PS.BCST 344(DI), Z15, Z4
@@ -90979,7 +91919,7 @@ square0:
 	VFMADD231PS.BCST 356(DI), Z11, Z2
 	VFMADD231PS.BCST 360(DI), Z11, Z4
 	VFMADD231PS.BCST 364(DI), Z11, Z6
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 368(DI), Z12, Z0
 	VFMADD231PS.BCST 372(DI), Z12, Z2
 	VFMADD231PS.BCST 376(DI), Z12, Z4
@@ -90989,7 +91929,7 @@ square0:
 	VFMADD231PS.BCST 388(DI), Z11, Z2
 	VFMADD231PS.BCST 392(DI), Z11, Z4
 	VFMADD231PS.BCST 396(DI), Z11, Z6
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z0
 	VFMADD231PS.BCST 404(DI), Z10, Z2
 	VFMADD231PS.BCST 408(DI), Z10, Z4
@@ -90999,7 +91939,7 @@ square0:
 	VFMADD231PS.BCST 420(DI), Z10, Z2
 	VFMADD231PS.BCST 424(DI), Z10, Z4
 	VFMADD231PS.BCST 428(DI), Z10, Z6
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z0
 	VFMADD231PS.BCST 436(DI), Z9, Z2
 	VFMADD231PS.BCST 440(DI), Z9, Z4
@@ -91009,7 +91949,7 @@ square0:
 	VFMADD231PS.BCST 452(DI), Z9, Z2
 	VFMADD231PS.BCST 456(DI), Z9, Z4
 	VFMADD231PS.BCST 460(DI), Z9, Z6
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 464(DI), Z13, Z0
 	VFMADD231PS.BCST 468(DI), Z13, Z2
 	VFMADD231PS.BCST 472(DI), Z13, Z4
@@ -91019,11 +91959,20 @@ square0:
 	VFMADD231PS.BCST 484(DI), Z9, Z2
 	VFMADD231PS.BCST 488(DI), Z9, Z4
 	VFMADD231PS.BCST 492(DI), Z9, Z6
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z0
 	VFMADD231PS.BCST 500(DI), Z8, Z2
 	VFMADD231PS.BCST 504(DI), Z8, Z4
 	VFMADD231PS.BCST 508(DI), Z8, Z6
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	LEAQ             (R9)(CX*4), R9
+	LEAQ             (R10)(CX*4), R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z8
 	PREFETCHT1       (R10)(CX*1)
@@ -91134,7 +92083,7 @@ square0:
 	VFMADD231PS.BCST 4(DI), Z16, Z3
 	VFMADD231PS.BCST 8(DI), Z16, Z5
 	VFMADD231PS.BCST 12(DI), Z16, Z7
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 16(DI), Z18, Z1
 	VFMADD231PS.BCST 20(DI), Z18, Z3
 	VFMADD231PS.BCST 24(DI), Z18, Z5
@@ -91144,7 +92093,7 @@ square0:
 	VFMADD231PS.BCST 36(DI), Z16, Z3
 	VFMADD231PS.BCST 40(DI), Z16, Z5
 	VFMADD231PS.BCST 44(DI), Z16, Z7
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 48(DI), Z19, Z1
 	VFMADD231PS.BCST 52(DI), Z19, Z3
 	VFMADD231PS.BCST 56(DI), Z19, Z5
@@ -91154,7 +92103,7 @@ square0:
 	VFMADD231PS.BCST 68(DI), Z16, Z3
 	VFMADD231PS.BCST 72(DI), Z16, Z5
 	VFMADD231PS.BCST 76(DI), Z16, Z7
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 80(DI), Z21, Z1
 	VFMADD231PS.BCST 84(DI), Z21, Z3
 	VFMADD231PS.BCST 88(DI), Z21, Z5
@@ -91164,7 +92113,7 @@ square0:
 	VFMADD231PS.BCST 100(DI), Z16, Z3
 	VFMADD231PS.BCST 104(DI), Z16, Z5
 	VFMADD231PS.BCST 108(DI), Z16, Z7
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 112(DI), Z20, Z1
 	VFMADD231PS.BCST 116(DI), Z20, Z3
 	VFMADD231PS.BCST 120(DI), Z20, Z5
@@ -91174,7 +92123,7 @@ square0:
 	VFMADD231PS.BCST 132(DI), Z16, Z3
 	VFMADD231PS.BCST 136(DI), Z16, Z5
 	VFMADD231PS.BCST 140(DI), Z16, Z7
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 144(DI), Z23, Z1
 	VFMADD231PS.BCST 148(DI), Z23, Z3
 	VFMADD231PS.BCST 152(DI), Z23, Z5
@@ -91184,7 +92133,7 @@ square0:
 	VFMADD231PS.BCST 164(DI), Z16, Z3
 	VFMADD231PS.BCST 168(DI), Z16, Z5
 	VFMADD231PS.BCST 172(DI), Z16, Z7
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 176(DI), Z14, Z1
 	VFMADD231PS.BCST 180(DI), Z14, Z3
 	VFMADD231PS.BCST 184(DI), Z14, Z5
@@ -91194,7 +92143,7 @@ square0:
 	VFMADD231PS.BCST 196(DI), Z14, Z3
 	VFMADD231PS.BCST 200(DI), Z14, Z5
 	VFMADD231PS.BCST 204(DI), Z14, Z7
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 208(DI), Z25, Z1
 	VFMADD231PS.BCST 212(DI), Z25, Z3
 	VFMADD231PS.BCST 216(DI), Z25, Z5
@@ -91204,7 +92153,7 @@ square0:
 	VFMADD231PS.BCST 228(DI), Z14, Z3
 	VFMADD231PS.BCST 232(DI), Z14, Z5
 	VFMADD231PS.BCST 236(DI), Z14, Z7
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 240(DI), Z17, Z1
 	VFMADD231PS.BCST 244(DI), Z17, Z3
 	VFMADD231PS.BCST 248(DI), Z17, Z5
@@ -91214,7 +92163,7 @@ square0:
 	VFMADD231PS.BCST 260(DI), Z14, Z3
 	VFMADD231PS.BCST 264(DI), Z14, Z5
 	VFMADD231PS.BCST 268(DI), Z14, Z7
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 272(DI), Z22, Z1
 	VFMADD231PS.BCST 276(DI), Z22, Z3
 	VFMADD231PS.BCST 280(DI), Z22, Z5
@@ -91224,7 +92173,7 @@ square0:
 	VFMADD231PS.BCST 292(DI), Z14, Z3
 	VFMADD231PS.BCST 296(DI), Z14, Z5
 	VFMADD231PS.BCST 300(DI), Z14, Z7
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 304(DI), Z11, Z1
 	VFMADD231PS.BCST 308(DI), Z11, Z3
 	VFMADD231PS.BCST 312(DI), Z11, Z5
@@ -91234,7 +92183,7 @@ square0:
 	VFMADD231PS.BCST 324(DI), Z11, Z3
 	VFMADD231PS.BCST 328(DI), Z11, Z5
 	VFMADD231PS.BCST 332(DI), Z11, Z7
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 336(DI), Z15, Z1
 	VFMADD231PS.BCST 340(DI), Z15, Z3
 	VFMADD231PS.BCST 344(DI), Z15, Z5
@@ -91244,7 +92193,7 @@ square0:
 	VFMADD231PS.BCST 356(DI), Z11, Z3
 	VFMADD231PS.BCST 360(DI), Z11, Z5
 	VFMADD231PS.BCST 364(DI), Z11, Z7
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 368(DI), Z12, Z1
 	VFMADD231PS.BCST 372(DI), Z12, Z3
 	VFMADD231PS.BCST 376(DI), Z12, Z5
@@ -91254,7 +92203,7 @@ square0:
 	VFMADD231PS.BCST 388(DI), Z11, Z3
 	VFMADD231PS.BCST 392(DI), Z11, Z5
 	VFMADD231PS.BCST 396(DI), Z11, Z7
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z1
 	VFMADD231PS.BCST 404(DI), Z10, Z3
 	VFMADD231PS.BCST 408(DI), Z10, Z5
@@ -91264,7 +92213,7 @@ square0:
 	VFMADD231PS.BCST 420(DI), Z10, Z3
 	VFMADD231PS.BCST 424(DI), Z10, Z5
 	VFMADD231PS.BCST 428(DI), Z10, Z7
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z1
 	VFMADD231PS.BCST 436(DI), Z9, Z3
 	VFMADD231PS.BCST 440(DI), Z9, Z5
@@ -91274,7 +92223,7 @@ square0:
 	VFMADD231PS.BCST 452(DI), Z9, Z3
 	VFMADD231PS.BCST 456(DI), Z9, Z5
 	VFMADD231PS.BCST 460(DI), Z9, Z7
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 464(DI), Z13, Z1
 	VFMADD231PS.BCST 468(DI), Z13, Z3
 	VFMADD231PS.BCST 472(DI), Z13, Z5
@@ -91284,7 +92233,7 @@ square0:
 	VFMADD231PS.BCST 484(DI), Z9, Z3
 	VFMADD231PS.BCST 488(DI), Z9, Z5
 	VFMADD231PS.BCST 492(DI), Z9, Z7
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z1
 	VFMADD231PS.BCST 500(DI), Z8, Z3
 	VFMADD231PS.BCST 504(DI), Z8, Z5
@@ -91302,30 +92251,33 @@ rest0:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
-	VMOVDQU16.Z      (AX), K1, Z8
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z11
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z12
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z13
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z14
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z15
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z16
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z17
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z18
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z19
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
-	VMOVDQU16.Z      (AX), K1, Z20
-	VMOVDQU16.Z      (AX)(CX*1), K1, Z21
-	VMOVDQU16.Z      (AX)(CX*2), K1, Z22
-	VMOVDQU16.Z      (AX)(BX*1), K1, Z23
-	LEAQ             (AX)(CX*4), AX
-	LEAQ             (DX)(CX*4), DX
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             AX, R8
+	MOVQ             DX, R9
+	VMOVDQU16.Z      (R8), K1, Z8
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z9
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z10
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z11
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z12
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z13
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z14
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z15
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z16
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z17
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z18
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z19
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
+	VMOVDQU16.Z      (R8), K1, Z20
+	VMOVDQU16.Z      (R8)(CX*1), K1, Z21
+	VMOVDQU16.Z      (R8)(CX*2), K1, Z22
+	VMOVDQU16.Z      (R8)(BX*1), K1, Z23
+	LEAQ             (R8)(CX*4), R8
+	LEAQ             (R9)(CX*4), R9
 	VBROADCASTSS     kernConst<>+64(SB), Z24
 	VUNPCKLPS        Z9, Z8, Z25
 	VUNPCKHPS        Z9, Z8, Z8
@@ -91398,7 +92350,7 @@ rest0:
 	VFMADD231PS.BCST 12(DI), Z16, Z6
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 16(DI), Z18, Z0
 	VFMADD231PS.BCST 20(DI), Z18, Z2
 	VFMADD231PS.BCST 24(DI), Z18, Z4
@@ -91412,7 +92364,7 @@ rest0:
 	VFMADD231PS.BCST 44(DI), Z16, Z6
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 48(DI), Z19, Z0
 	VFMADD231PS.BCST 52(DI), Z19, Z2
 	VFMADD231PS.BCST 56(DI), Z19, Z4
@@ -91426,7 +92378,7 @@ rest0:
 	VFMADD231PS.BCST 76(DI), Z16, Z6
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 80(DI), Z21, Z0
 	VFMADD231PS.BCST 84(DI), Z21, Z2
 	VFMADD231PS.BCST 88(DI), Z21, Z4
@@ -91440,7 +92392,7 @@ rest0:
 	VFMADD231PS.BCST 108(DI), Z16, Z6
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 112(DI), Z20, Z0
 	VFMADD231PS.BCST 116(DI), Z20, Z2
 	VFMADD231PS.BCST 120(DI), Z20, Z4
@@ -91454,7 +92406,7 @@ rest0:
 	VFMADD231PS.BCST 140(DI), Z16, Z6
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 144(DI), Z23, Z0
 	VFMADD231PS.BCST 148(DI), Z23, Z2
 	VFMADD231PS.BCST 152(DI), Z23, Z4
@@ -91468,7 +92420,7 @@ rest0:
 	VFMADD231PS.BCST 172(DI), Z16, Z6
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 176(DI), Z14, Z0
 	VFMADD231PS.BCST 180(DI), Z14, Z2
 	VFMADD231PS.BCST 184(DI), Z14, Z4
@@ -91482,7 +92434,7 @@ rest0:
 	VFMADD231PS.BCST 204(DI), Z14, Z6
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 208(DI), Z25, Z0
 	VFMADD231PS.BCST 212(DI), Z25, Z2
 	VFMADD231PS.BCST 216(DI), Z25, Z4
@@ -91496,7 +92448,7 @@ rest0:
 	VFMADD231PS.BCST 236(DI), Z14, Z6
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 240(DI), Z17, Z0
 	VFMADD231PS.BCST 244(DI), Z17, Z2
 	VFMADD231PS.BCST 248(DI), Z17, Z4
@@ -91510,7 +92462,7 @@ rest0:
 	VFMADD231PS.BCST 268(DI), Z14, Z6
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 272(DI), Z22, Z0
 	VFMADD231PS.BCST 276(DI), Z22, Z2
 	VFMADD231PS.BCST 280(DI), Z22, Z4
@@ -91524,7 +92476,7 @@ rest0:
 	VFMADD231PS.BCST 300(DI), Z14, Z6
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 304(DI), Z11, Z0
 	VFMADD231PS.BCST 308(DI), Z11, Z2
 	VFMADD231PS.BCST 312(DI), Z11, Z4
@@ -91538,7 +92490,7 @@ rest0:
 	VFMADD231PS.BCST 332(DI), Z11, Z6
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 336(DI), Z15, Z0
 	VFMADD231PS.BCST 340(DI), Z15, Z2
 	VFMADD231PS.BCST 344(DI), Z15, Z4
@@ -91552,7 +92504,7 @@ rest0:
 	VFMADD231PS.BCST 364(DI), Z11, Z6
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 368(DI), Z12, Z0
 	VFMADD231PS.BCST 372(DI), Z12, Z2
 	VFMADD231PS.BCST 376(DI), Z12, Z4
@@ -91566,7 +92518,7 @@ rest0:
 	VFMADD231PS.BCST 396(DI), Z11, Z6
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z0
 	VFMADD231PS.BCST 404(DI), Z10, Z2
 	VFMADD231PS.BCST 408(DI), Z10, Z4
@@ -91580,7 +92532,7 @@ rest0:
 	VFMADD231PS.BCST 428(DI), Z10, Z6
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z0
 	VFMADD231PS.BCST 436(DI), Z9, Z2
 	VFMADD231PS.BCST 440(DI), Z9, Z4
@@ -91594,7 +92546,7 @@ rest0:
 	VFMADD231PS.BCST 460(DI), Z9, Z6
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 464(DI), Z13, Z0
 	VFMADD231PS.BCST 468(DI), Z13, Z2
 	VFMADD231PS.BCST 472(DI), Z13, Z4
@@ -91608,13 +92560,22 @@ rest0:
 	VFMADD231PS.BCST 492(DI), Z9, Z6
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z0
 	VFMADD231PS.BCST 500(DI), Z8, Z2
 	VFMADD231PS.BCST 504(DI), Z8, Z4
 	VFMADD231PS.BCST 508(DI), Z8, Z6
 
 part00end:
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	LEAQ             (AX)(CX*4), AX
+	LEAQ             (DX)(CX*4), DX
+	MOVQ             DX, DX
 	VMOVDQU16.Z      (AX), K1, Z8
 	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
 	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
@@ -91711,7 +92672,7 @@ part00end:
 	VFMADD231PS.BCST 12(DI), Z16, Z7
 	CMPQ             SI, $+1
 	JLE              part01end
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 16(DI), Z18, Z1
 	VFMADD231PS.BCST 20(DI), Z18, Z3
 	VFMADD231PS.BCST 24(DI), Z18, Z5
@@ -91725,7 +92686,7 @@ part00end:
 	VFMADD231PS.BCST 44(DI), Z16, Z7
 	CMPQ             SI, $+3
 	JLE              part01end
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 48(DI), Z19, Z1
 	VFMADD231PS.BCST 52(DI), Z19, Z3
 	VFMADD231PS.BCST 56(DI), Z19, Z5
@@ -91739,7 +92700,7 @@ part00end:
 	VFMADD231PS.BCST 76(DI), Z16, Z7
 	CMPQ             SI, $+5
 	JLE              part01end
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 80(DI), Z21, Z1
 	VFMADD231PS.BCST 84(DI), Z21, Z3
 	VFMADD231PS.BCST 88(DI), Z21, Z5
@@ -91753,7 +92714,7 @@ part00end:
 	VFMADD231PS.BCST 108(DI), Z16, Z7
 	CMPQ             SI, $+7
 	JLE              part01end
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 112(DI), Z20, Z1
 	VFMADD231PS.BCST 116(DI), Z20, Z3
 	VFMADD231PS.BCST 120(DI), Z20, Z5
@@ -91767,7 +92728,7 @@ part00end:
 	VFMADD231PS.BCST 140(DI), Z16, Z7
 	CMPQ             SI, $+9
 	JLE              part01end
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 144(DI), Z23, Z1
 	VFMADD231PS.BCST 148(DI), Z23, Z3
 	VFMADD231PS.BCST 152(DI), Z23, Z5
@@ -91781,7 +92742,7 @@ part00end:
 	VFMADD231PS.BCST 172(DI), Z16, Z7
 	CMPQ             SI, $+11
 	JLE              part01end
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 176(DI), Z14, Z1
 	VFMADD231PS.BCST 180(DI), Z14, Z3
 	VFMADD231PS.BCST 184(DI), Z14, Z5
@@ -91795,7 +92756,7 @@ part00end:
 	VFMADD231PS.BCST 204(DI), Z14, Z7
 	CMPQ             SI, $+13
 	JLE              part01end
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 208(DI), Z25, Z1
 	VFMADD231PS.BCST 212(DI), Z25, Z3
 	VFMADD231PS.BCST 216(DI), Z25, Z5
@@ -91809,7 +92770,7 @@ part00end:
 	VFMADD231PS.BCST 236(DI), Z14, Z7
 	CMPQ             SI, $+15
 	JLE              part01end
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 240(DI), Z17, Z1
 	VFMADD231PS.BCST 244(DI), Z17, Z3
 	VFMADD231PS.BCST 248(DI), Z17, Z5
@@ -91823,7 +92784,7 @@ part00end:
 	VFMADD231PS.BCST 268(DI), Z14, Z7
 	CMPQ             SI, $+17
 	JLE              part01end
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 272(DI), Z22, Z1
 	VFMADD231PS.BCST 276(DI), Z22, Z3
 	VFMADD231PS.BCST 280(DI), Z22, Z5
@@ -91837,7 +92798,7 @@ part00end:
 	VFMADD231PS.BCST 300(DI), Z14, Z7
 	CMPQ             SI, $+19
 	JLE              part01end
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 304(DI), Z11, Z1
 	VFMADD231PS.BCST 308(DI), Z11, Z3
 	VFMADD231PS.BCST 312(DI), Z11, Z5
@@ -91851,7 +92812,7 @@ part00end:
 	VFMADD231PS.BCST 332(DI), Z11, Z7
 	CMPQ             SI, $+21
 	JLE              part01end
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 336(DI), Z15, Z1
 	VFMADD231PS.BCST 340(DI), Z15, Z3
 	VFMADD231PS.BCST 344(DI), Z15, Z5
@@ -91865,7 +92826,7 @@ part00end:
 	VFMADD231PS.BCST 364(DI), Z11, Z7
 	CMPQ             SI, $+23
 	JLE              part01end
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 368(DI), Z12, Z1
 	VFMADD231PS.BCST 372(DI), Z12, Z3
 	VFMADD231PS.BCST 376(DI), Z12, Z5
@@ -91879,7 +92840,7 @@ part00end:
 	VFMADD231PS.BCST 396(DI), Z11, Z7
 	CMPQ             SI, $+25
 	JLE              part01end
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 400(DI), Z10, Z1
 	VFMADD231PS.BCST 404(DI), Z10, Z3
 	VFMADD231PS.BCST 408(DI), Z10, Z5
@@ -91893,7 +92854,7 @@ part00end:
 	VFMADD231PS.BCST 428(DI), Z10, Z7
 	CMPQ             SI, $+27
 	JLE              part01end
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 432(DI), Z9, Z1
 	VFMADD231PS.BCST 436(DI), Z9, Z3
 	VFMADD231PS.BCST 440(DI), Z9, Z5
@@ -91907,7 +92868,7 @@ part00end:
 	VFMADD231PS.BCST 460(DI), Z9, Z7
 	CMPQ             SI, $+29
 	JLE              part01end
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 464(DI), Z13, Z1
 	VFMADD231PS.BCST 468(DI), Z13, Z3
 	VFMADD231PS.BCST 472(DI), Z13, Z5
@@ -91921,7 +92882,7 @@ part00end:
 	VFMADD231PS.BCST 492(DI), Z9, Z7
 	CMPQ             SI, $+31
 	JLE              part01end
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 496(DI), Z8, Z1
 	VFMADD231PS.BCST 500(DI), Z8, Z3
 	VFMADD231PS.BCST 504(DI), Z8, Z5
@@ -91992,6 +92953,7 @@ TEXT ·turned8BF16AVX512(SB), NOSPLIT, $0-64
 square0:
 	MOVQ             DI, R11
 	MOVQ             R8, R12
+	MOVQ             R12, R12
 	PREFETCHT1       (R12)
 	VMOVUPS          (R11), Z8
 	PREFETCHT1       (R12)(CX*1)
@@ -92106,7 +93068,7 @@ square0:
 	VFMADD231PS.BCST 20(R10), Z16, Z5
 	VFMADD231PS.BCST 24(R10), Z16, Z6
 	VFMADD231PS.BCST 28(R10), Z16, Z7
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 32(R10), Z18, Z0
 	VFMADD231PS.BCST 36(R10), Z18, Z1
 	VFMADD231PS.BCST 40(R10), Z18, Z2
@@ -92124,7 +93086,7 @@ square0:
 	VFMADD231PS.BCST 84(R10), Z16, Z5
 	VFMADD231PS.BCST 88(R10), Z16, Z6
 	VFMADD231PS.BCST 92(R10), Z16, Z7
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 96(R10), Z19, Z0
 	VFMADD231PS.BCST 100(R10), Z19, Z1
 	VFMADD231PS.BCST 104(R10), Z19, Z2
@@ -92142,7 +93104,7 @@ square0:
 	VFMADD231PS.BCST 148(R10), Z16, Z5
 	VFMADD231PS.BCST 152(R10), Z16, Z6
 	VFMADD231PS.BCST 156(R10), Z16, Z7
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 160(R10), Z21, Z0
 	VFMADD231PS.BCST 164(R10), Z21, Z1
 	VFMADD231PS.BCST 168(R10), Z21, Z2
@@ -92160,7 +93122,7 @@ square0:
 	VFMADD231PS.BCST 212(R10), Z16, Z5
 	VFMADD231PS.BCST 216(R10), Z16, Z6
 	VFMADD231PS.BCST 220(R10), Z16, Z7
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 224(R10), Z20, Z0
 	VFMADD231PS.BCST 228(R10), Z20, Z1
 	VFMADD231PS.BCST 232(R10), Z20, Z2
@@ -92178,7 +93140,7 @@ square0:
 	VFMADD231PS.BCST 276(R10), Z16, Z5
 	VFMADD231PS.BCST 280(R10), Z16, Z6
 	VFMADD231PS.BCST 284(R10), Z16, Z7
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 288(R10), Z23, Z0
 	VFMADD231PS.BCST 292(R10), Z23, Z1
 	VFMADD231PS.BCST 296(R10), Z23, Z2
@@ -92196,7 +93158,7 @@ square0:
 	VFMADD231PS.BCST 340(R10), Z16, Z5
 	VFMADD231PS.BCST 344(R10), Z16, Z6
 	VFMADD231PS.BCST 348(R10), Z16, Z7
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 352(R10), Z14, Z0
 	VFMADD231PS.BCST 356(R10), Z14, Z1
 	VFMADD231PS.BCST 360(R10), Z14, Z2
@@ -92214,7 +93176,7 @@ square0:
 	VFMADD231PS.BCST 404(R10), Z14, Z5
 	VFMADD231PS.BCST 408(R10), Z14, Z6
 	VFMADD231PS.BCST 412(R10), Z14, Z7
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 416(R10), Z25, Z0
 	VFMADD231PS.BCST 420(R10), Z25, Z1
 	VFMADD231PS.BCST 424(R10), Z25, Z2
@@ -92232,7 +93194,7 @@ square0:
 	VFMADD231PS.BCST 468(R10), Z14, Z5
 	VFMADD231PS.BCST 472(R10), Z14, Z6
 	VFMADD231PS.BCST 476(R10), Z14, Z7
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 480(R10), Z17, Z0
 	VFMADD231PS.BCST 484(R10), Z17, Z1
 	VFMADD231PS.BCST 488(R10), Z17, Z2
@@ -92250,7 +93212,7 @@ square0:
 	VFMADD231PS.BCST 532(R10), Z14, Z5
 	VFMADD231PS.BCST 536(R10), Z14, Z6
 	VFMADD231PS.BCST 540(R10), Z14, Z7
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 544(R10), Z22, Z0
 	VFMADD231PS.BCST 548(R10), Z22, Z1
 	VFMADD231PS.BCST 552(R10), Z22, Z2
@@ -92268,7 +93230,7 @@ square0:
 	VFMADD231PS.BCST 596(R10), Z14, Z5
 	VFMADD231PS.BCST 600(R10), Z14, Z6
 	VFMADD231PS.BCST 604(R10), Z14, Z7
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 608(R10), Z11, Z0
 	VFMADD231PS.BCST 612(R10), Z11, Z1
 	VFMADD231PS.BCST 616(R10), Z11, Z2
@@ -92286,7 +93248,7 @@ square0:
 	VFMADD231PS.BCST 660(R10), Z11, Z5
 	VFMADD231PS.BCST 664(R10), Z11, Z6
 	VFMADD231PS.BCST 668(R10), Z11, Z7
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 672(R10), Z15, Z0
 	VFMADD231PS.BCST 676(R10), Z15, Z1
 	VFMADD231PS.BCST 680(R10), Z15, Z2
@@ -92304,7 +93266,7 @@ square0:
 	VFMADD231PS.BCST 724(R10), Z11, Z5
 	VFMADD231PS.BCST 728(R10), Z11, Z6
 	VFMADD231PS.BCST 732(R10), Z11, Z7
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 736(R10), Z12, Z0
 	VFMADD231PS.BCST 740(R10), Z12, Z1
 	VFMADD231PS.BCST 744(R10), Z12, Z2
@@ -92322,7 +93284,7 @@ square0:
 	VFMADD231PS.BCST 788(R10), Z11, Z5
 	VFMADD231PS.BCST 792(R10), Z11, Z6
 	VFMADD231PS.BCST 796(R10), Z11, Z7
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 800(R10), Z10, Z0
 	VFMADD231PS.BCST 804(R10), Z10, Z1
 	VFMADD231PS.BCST 808(R10), Z10, Z2
@@ -92340,7 +93302,7 @@ square0:
 	VFMADD231PS.BCST 852(R10), Z10, Z5
 	VFMADD231PS.BCST 856(R10), Z10, Z6
 	VFMADD231PS.BCST 860(R10), Z10, Z7
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 864(R10), Z9, Z0
 	VFMADD231PS.BCST 868(R10), Z9, Z1
 	VFMADD231PS.BCST 872(R10), Z9, Z2
@@ -92358,7 +93320,7 @@ square0:
 	VFMADD231PS.BCST 916(R10), Z9, Z5
 	VFMADD231PS.BCST 920(R10), Z9, Z6
 	VFMADD231PS.BCST 924(R10), Z9, Z7
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 928(R10), Z13, Z0
 	VFMADD231PS.BCST 932(R10), Z13, Z1
 	VFMADD231PS.BCST 936(R10), Z13, Z2
@@ -92376,7 +93338,7 @@ square0:
 	VFMADD231PS.BCST 980(R10), Z9, Z5
 	VFMADD231PS.BCST 984(R10), Z9, Z6
 	VFMADD231PS.BCST 988(R10), Z9, Z7
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 992(R10), Z8, Z0
 	VFMADD231PS.BCST 996(R10), Z8, Z1
 	VFMADD231PS.BCST 1000(R10), Z8, Z2
@@ -92398,6 +93360,8 @@ rest0:
 	MOVL             $0xffffffff, R9
 	BZHIL            SI, R9, R9
 	KMOVD            R9, K1
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             R8, R8
 	VMOVDQU16.Z      (DI), K1, Z8
 	VMOVDQU16.Z      (DI)(CX*1), K1, Z9
 	VMOVDQU16.Z      (DI)(CX*2), K1, Z10
@@ -92498,7 +93462,7 @@ rest0:
 	VFMADD231PS.BCST 28(R10), Z16, Z7
 	CMPQ             SI, $+1
 	JLE              part00end
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 32(R10), Z18, Z0
 	VFMADD231PS.BCST 36(R10), Z18, Z1
 	VFMADD231PS.BCST 40(R10), Z18, Z2
@@ -92520,7 +93484,7 @@ rest0:
 	VFMADD231PS.BCST 92(R10), Z16, Z7
 	CMPQ             SI, $+3
 	JLE              part00end
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 96(R10), Z19, Z0
 	VFMADD231PS.BCST 100(R10), Z19, Z1
 	VFMADD231PS.BCST 104(R10), Z19, Z2
@@ -92542,7 +93506,7 @@ rest0:
 	VFMADD231PS.BCST 156(R10), Z16, Z7
 	CMPQ             SI, $+5
 	JLE              part00end
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 160(R10), Z21, Z0
 	VFMADD231PS.BCST 164(R10), Z21, Z1
 	VFMADD231PS.BCST 168(R10), Z21, Z2
@@ -92564,7 +93528,7 @@ rest0:
 	VFMADD231PS.BCST 220(R10), Z16, Z7
 	CMPQ             SI, $+7
 	JLE              part00end
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 224(R10), Z20, Z0
 	VFMADD231PS.BCST 228(R10), Z20, Z1
 	VFMADD231PS.BCST 232(R10), Z20, Z2
@@ -92586,7 +93550,7 @@ rest0:
 	VFMADD231PS.BCST 284(R10), Z16, Z7
 	CMPQ             SI, $+9
 	JLE              part00end
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 288(R10), Z23, Z0
 	VFMADD231PS.BCST 292(R10), Z23, Z1
 	VFMADD231PS.BCST 296(R10), Z23, Z2
@@ -92608,7 +93572,7 @@ rest0:
 	VFMADD231PS.BCST 348(R10), Z16, Z7
 	CMPQ             SI, $+11
 	JLE              part00end
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 352(R10), Z14, Z0
 	VFMADD231PS.BCST 356(R10), Z14, Z1
 	VFMADD231PS.BCST 360(R10), Z14, Z2
@@ -92630,7 +93594,7 @@ rest0:
 	VFMADD231PS.BCST 412(R10), Z14, Z7
 	CMPQ             SI, $+13
 	JLE              part00end
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 416(R10), Z25, Z0
 	VFMADD231PS.BCST 420(R10), Z25, Z1
 	VFMADD231PS.BCST 424(R10), Z25, Z2
@@ -92652,7 +93616,7 @@ rest0:
 	VFMADD231PS.BCST 476(R10), Z14, Z7
 	CMPQ             SI, $+15
 	JLE              part00end
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 480(R10), Z17, Z0
 	VFMADD231PS.BCST 484(R10), Z17, Z1
 	VFMADD231PS.BCST 488(R10), Z17, Z2
@@ -92674,7 +93638,7 @@ rest0:
 	VFMADD231PS.BCST 540(R10), Z14, Z7
 	CMPQ             SI, $+17
 	JLE              part00end
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 544(R10), Z22, Z0
 	VFMADD231PS.BCST 548(R10), Z22, Z1
 	VFMADD231PS.BCST 552(R10), Z22, Z2
@@ -92696,7 +93660,7 @@ rest0:
 	VFMADD231PS.BCST 604(R10), Z14, Z7
 	CMPQ             SI, $+19
 	JLE              part00end
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 608(R10), Z11, Z0
 	VFMADD231PS.BCST 612(R10), Z11, Z1
 	VFMADD231PS.BCST 616(R10), Z11, Z2
@@ -92718,7 +93682,7 @@ rest0:
 	VFMADD231PS.BCST 668(R10), Z11, Z7
 	CMPQ             SI, $+21
 	JLE              part00end
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 672(R10), Z15, Z0
 	VFMADD231PS.BCST 676(R10), Z15, Z1
 	VFMADD231PS.BCST 680(R10), Z15, Z2
@@ -92740,7 +93704,7 @@ rest0:
 	VFMADD231PS.BCST 732(R10), Z11, Z7
 	CMPQ             SI, $+23
 	JLE              part00end
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 736(R10), Z12, Z0
 	VFMADD231PS.BCST 740(R10), Z12, Z1
 	VFMADD231PS.BCST 744(R10), Z12, Z2
@@ -92762,7 +93726,7 @@ rest0:
 	VFMADD231PS.BCST 796(R10), Z11, Z7
 	CMPQ             SI, $+25
 	JLE              part00end
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 800(R10), Z10, Z0
 	VFMADD231PS.BCST 804(R10), Z10, Z1
 	VFMADD231PS.BCST 808(R10), Z10, Z2
@@ -92784,7 +93748,7 @@ rest0:
 	VFMADD231PS.BCST 860(R10), Z10, Z7
 	CMPQ             SI, $+27
 	JLE              part00end
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 864(R10), Z9, Z0
 	VFMADD231PS.BCST 868(R10), Z9, Z1
 	VFMADD231PS.BCST 872(R10), Z9, Z2
@@ -92806,7 +93770,7 @@ rest0:
 	VFMADD231PS.BCST 924(R10), Z9, Z7
 	CMPQ             SI, $+29
 	JLE              part00end
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 928(R10), Z13, Z0
 	VFMADD231PS.BCST 932(R10), Z13, Z1
 	VFMADD231PS.BCST 936(R10), Z13, Z2
@@ -92828,7 +93792,7 @@ rest0:
 	VFMADD231PS.BCST 988(R10), Z9, Z7
 	CMPQ             SI, $+31
 	JLE              part00end
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 992(R10), Z8, Z0
 	VFMADD231PS.BCST 996(R10), Z8, Z1
 	VFMADD231PS.BCST 1000(R10), Z8, Z2
@@ -92907,6 +93871,7 @@ set0:
 square1:
 	MOVQ             AX, R9
 	MOVQ             DX, R10
+	MOVQ             R10, R10
 	PREFETCHT1       (R10)
 	VMOVUPS          (R9), Z8
 	PREFETCHT1       (R10)(CX*1)
@@ -93021,7 +93986,7 @@ square1:
 	VFMADD231PS.BCST 20(DI), Z16, Z5
 	VFMADD231PS.BCST 24(DI), Z16, Z6
 	VFMADD231PS.BCST 28(DI), Z16, Z7
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 32(DI), Z18, Z0
 	VFMADD231PS.BCST 36(DI), Z18, Z1
 	VFMADD231PS.BCST 40(DI), Z18, Z2
@@ -93039,7 +94004,7 @@ square1:
 	VFMADD231PS.BCST 84(DI), Z16, Z5
 	VFMADD231PS.BCST 88(DI), Z16, Z6
 	VFMADD231PS.BCST 92(DI), Z16, Z7
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 96(DI), Z19, Z0
 	VFMADD231PS.BCST 100(DI), Z19, Z1
 	VFMADD231PS.BCST 104(DI), Z19, Z2
@@ -93057,7 +94022,7 @@ square1:
 	VFMADD231PS.BCST 148(DI), Z16, Z5
 	VFMADD231PS.BCST 152(DI), Z16, Z6
 	VFMADD231PS.BCST 156(DI), Z16, Z7
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 160(DI), Z21, Z0
 	VFMADD231PS.BCST 164(DI), Z21, Z1
 	VFMADD231PS.BCST 168(DI), Z21, Z2
@@ -93075,7 +94040,7 @@ square1:
 	VFMADD231PS.BCST 212(DI), Z16, Z5
 	VFMADD231PS.BCST 216(DI), Z16, Z6
 	VFMADD231PS.BCST 220(DI), Z16, Z7
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 224(DI), Z20, Z0
 	VFMADD231PS.BCST 228(DI), Z20, Z1
 	VFMADD231PS.BCST 232(DI), Z20, Z2
@@ -93093,7 +94058,7 @@ square1:
 	VFMADD231PS.BCST 276(DI), Z16, Z5
 	VFMADD231PS.BCST 280(DI), Z16, Z6
 	VFMADD231PS.BCST 284(DI), Z16, Z7
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 288(DI), Z23, Z0
 	VFMADD231PS.BCST 292(DI), Z23, Z1
 	VFMADD231PS.BCST 296(DI), Z23, Z2
@@ -93111,7 +94076,7 @@ square1:
 	VFMADD231PS.BCST 340(DI), Z16, Z5
 	VFMADD231PS.BCST 344(DI), Z16, Z6
 	VFMADD231PS.BCST 348(DI), Z16, Z7
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 352(DI), Z14, Z0
 	VFMADD231PS.BCST 356(DI), Z14, Z1
 	VFMADD231PS.BCST 360(DI), Z14, Z2
@@ -93129,7 +94094,7 @@ square1:
 	VFMADD231PS.BCST 404(DI), Z14, Z5
 	VFMADD231PS.BCST 408(DI), Z14, Z6
 	VFMADD231PS.BCST 412(DI), Z14, Z7
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 416(DI), Z25, Z0
 	VFMADD231PS.BCST 420(DI), Z25, Z1
 	VFMADD231PS.BCST 424(DI), Z25, Z2
@@ -93147,7 +94112,7 @@ square1:
 	VFMADD231PS.BCST 468(DI), Z14, Z5
 	VFMADD231PS.BCST 472(DI), Z14, Z6
 	VFMADD231PS.BCST 476(DI), Z14, Z7
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 480(DI), Z17, Z0
 	VFMADD231PS.BCST 484(DI), Z17, Z1
 	VFMADD231PS.BCST 488(DI), Z17, Z2
@@ -93165,7 +94130,7 @@ square1:
 	VFMADD231PS.BCST 532(DI), Z14, Z5
 	VFMADD231PS.BCST 536(DI), Z14, Z6
 	VFMADD231PS.BCST 540(DI), Z14, Z7
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 544(DI), Z22, Z0
 	VFMADD231PS.BCST 548(DI), Z22, Z1
 	VFMADD231PS.BCST 552(DI), Z22, Z2
@@ -93183,7 +94148,7 @@ square1:
 	VFMADD231PS.BCST 596(DI), Z14, Z5
 	VFMADD231PS.BCST 600(DI), Z14, Z6
 	VFMADD231PS.BCST 604(DI), Z14, Z7
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 608(DI), Z11, Z0
 	VFMADD231PS.BCST 612(DI), Z11, Z1
 	VFMADD231PS.BCST 616(DI), Z11, Z2
@@ -93201,7 +94166,7 @@ square1:
 	VFMADD231PS.BCST 660(DI), Z11, Z5
 	VFMADD231PS.BCST 664(DI), Z11, Z6
 	VFMADD231PS.BCST 668(DI), Z11, Z7
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 672(DI), Z15, Z0
 	VFMADD231PS.BCST 676(DI), Z15, Z1
 	VFMADD231PS.BCST 680(DI), Z15, Z2
@@ -93219,7 +94184,7 @@ square1:
 	VFMADD231PS.BCST 724(DI), Z11, Z5
 	VFMADD231PS.BCST 728(DI), Z11, Z6
 	VFMADD231PS.BCST 732(DI), Z11, Z7
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 736(DI), Z12, Z0
 	VFMADD231PS.BCST 740(DI), Z12, Z1
 	VFMADD231PS.BCST 744(DI), Z12, Z2
@@ -93237,7 +94202,7 @@ square1:
 	VFMADD231PS.BCST 788(DI), Z11, Z5
 	VFMADD231PS.BCST 792(DI), Z11, Z6
 	VFMADD231PS.BCST 796(DI), Z11, Z7
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 800(DI), Z10, Z0
 	VFMADD231PS.BCST 804(DI), Z10, Z1
 	VFMADD231PS.BCST 808(DI), Z10, Z2
@@ -93255,7 +94220,7 @@ square1:
 	VFMADD231PS.BCST 852(DI), Z10, Z5
 	VFMADD231PS.BCST 856(DI), Z10, Z6
 	VFMADD231PS.BCST 860(DI), Z10, Z7
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 864(DI), Z9, Z0
 	VFMADD231PS.BCST 868(DI), Z9, Z1
 	VFMADD231PS.BCST 872(DI), Z9, Z2
@@ -93273,7 +94238,7 @@ square1:
 	VFMADD231PS.BCST 916(DI), Z9, Z5
 	VFMADD231PS.BCST 920(DI), Z9, Z6
 	VFMADD231PS.BCST 924(DI), Z9, Z7
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 928(DI), Z13, Z0
 	VFMADD231PS.BCST 932(DI), Z13, Z1
 	VFMADD231PS.BCST 936(DI), Z13, Z2
@@ -93291,7 +94256,7 @@ square1:
 	VFMADD231PS.BCST 980(DI), Z9, Z5
 	VFMADD231PS.BCST 984(DI), Z9, Z6
 	VFMADD231PS.BCST 988(DI), Z9, Z7
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 992(DI), Z8, Z0
 	VFMADD231PS.BCST 996(DI), Z8, Z1
 	VFMADD231PS.BCST 1000(DI), Z8, Z2
@@ -93313,6 +94278,8 @@ rest1:
 	MOVL             $0xffffffff, R8
 	BZHIL            SI, R8, R8
 	KMOVD            R8, K1
+	KSHIFTRD         $0x10, K1, K2
+	MOVQ             DX, DX
 	VMOVDQU16.Z      (AX), K1, Z8
 	VMOVDQU16.Z      (AX)(CX*1), K1, Z9
 	VMOVDQU16.Z      (AX)(CX*2), K1, Z10
@@ -93413,7 +94380,7 @@ rest1:
 	VFMADD231PS.BCST 28(DI), Z16, Z7
 	CMPQ             SI, $+1
 	JLE              part10end
-	VPANDD           Z24, Z18, Z18
+	VANDPS           Z24, Z18, Z18
 	VFMADD231PS.BCST 32(DI), Z18, Z0
 	VFMADD231PS.BCST 36(DI), Z18, Z1
 	VFMADD231PS.BCST 40(DI), Z18, Z2
@@ -93435,7 +94402,7 @@ rest1:
 	VFMADD231PS.BCST 92(DI), Z16, Z7
 	CMPQ             SI, $+3
 	JLE              part10end
-	VPANDD           Z24, Z19, Z19
+	VANDPS           Z24, Z19, Z19
 	VFMADD231PS.BCST 96(DI), Z19, Z0
 	VFMADD231PS.BCST 100(DI), Z19, Z1
 	VFMADD231PS.BCST 104(DI), Z19, Z2
@@ -93457,7 +94424,7 @@ rest1:
 	VFMADD231PS.BCST 156(DI), Z16, Z7
 	CMPQ             SI, $+5
 	JLE              part10end
-	VPANDD           Z24, Z21, Z21
+	VANDPS           Z24, Z21, Z21
 	VFMADD231PS.BCST 160(DI), Z21, Z0
 	VFMADD231PS.BCST 164(DI), Z21, Z1
 	VFMADD231PS.BCST 168(DI), Z21, Z2
@@ -93479,7 +94446,7 @@ rest1:
 	VFMADD231PS.BCST 220(DI), Z16, Z7
 	CMPQ             SI, $+7
 	JLE              part10end
-	VPANDD           Z24, Z20, Z20
+	VANDPS           Z24, Z20, Z20
 	VFMADD231PS.BCST 224(DI), Z20, Z0
 	VFMADD231PS.BCST 228(DI), Z20, Z1
 	VFMADD231PS.BCST 232(DI), Z20, Z2
@@ -93501,7 +94468,7 @@ rest1:
 	VFMADD231PS.BCST 284(DI), Z16, Z7
 	CMPQ             SI, $+9
 	JLE              part10end
-	VPANDD           Z24, Z23, Z23
+	VANDPS           Z24, Z23, Z23
 	VFMADD231PS.BCST 288(DI), Z23, Z0
 	VFMADD231PS.BCST 292(DI), Z23, Z1
 	VFMADD231PS.BCST 296(DI), Z23, Z2
@@ -93523,7 +94490,7 @@ rest1:
 	VFMADD231PS.BCST 348(DI), Z16, Z7
 	CMPQ             SI, $+11
 	JLE              part10end
-	VPANDD           Z24, Z14, Z14
+	VANDPS           Z24, Z14, Z14
 	VFMADD231PS.BCST 352(DI), Z14, Z0
 	VFMADD231PS.BCST 356(DI), Z14, Z1
 	VFMADD231PS.BCST 360(DI), Z14, Z2
@@ -93545,7 +94512,7 @@ rest1:
 	VFMADD231PS.BCST 412(DI), Z14, Z7
 	CMPQ             SI, $+13
 	JLE              part10end
-	VPANDD           Z24, Z25, Z25
+	VANDPS           Z24, Z25, Z25
 	VFMADD231PS.BCST 416(DI), Z25, Z0
 	VFMADD231PS.BCST 420(DI), Z25, Z1
 	VFMADD231PS.BCST 424(DI), Z25, Z2
@@ -93567,7 +94534,7 @@ rest1:
 	VFMADD231PS.BCST 476(DI), Z14, Z7
 	CMPQ             SI, $+15
 	JLE              part10end
-	VPANDD           Z24, Z17, Z17
+	VANDPS           Z24, Z17, Z17
 	VFMADD231PS.BCST 480(DI), Z17, Z0
 	VFMADD231PS.BCST 484(DI), Z17, Z1
 	VFMADD231PS.BCST 488(DI), Z17, Z2
@@ -93589,7 +94556,7 @@ rest1:
 	VFMADD231PS.BCST 540(DI), Z14, Z7
 	CMPQ             SI, $+17
 	JLE              part10end
-	VPANDD           Z24, Z22, Z22
+	VANDPS           Z24, Z22, Z22
 	VFMADD231PS.BCST 544(DI), Z22, Z0
 	VFMADD231PS.BCST 548(DI), Z22, Z1
 	VFMADD231PS.BCST 552(DI), Z22, Z2
@@ -93611,7 +94578,7 @@ rest1:
 	VFMADD231PS.BCST 604(DI), Z14, Z7
 	CMPQ             SI, $+19
 	JLE              part10end
-	VPANDD           Z24, Z11, Z11
+	VANDPS           Z24, Z11, Z11
 	VFMADD231PS.BCST 608(DI), Z11, Z0
 	VFMADD231PS.BCST 612(DI), Z11, Z1
 	VFMADD231PS.BCST 616(DI), Z11, Z2
@@ -93633,7 +94600,7 @@ rest1:
 	VFMADD231PS.BCST 668(DI), Z11, Z7
 	CMPQ             SI, $+21
 	JLE              part10end
-	VPANDD           Z24, Z15, Z15
+	VANDPS           Z24, Z15, Z15
 	VFMADD231PS.BCST 672(DI), Z15, Z0
 	VFMADD231PS.BCST 676(DI), Z15, Z1
 	VFMADD231PS.BCST 680(DI), Z15, Z2
@@ -93655,7 +94622,7 @@ rest1:
 	VFMADD231PS.BCST 732(DI), Z11, Z7
 	CMPQ             SI, $+23
 	JLE              part10end
-	VPANDD           Z24, Z12, Z12
+	VANDPS           Z24, Z12, Z12
 	VFMADD231PS.BCST 736(DI), Z12, Z0
 	VFMADD231PS.BCST 740(DI), Z12, Z1
 	VFMADD231PS.BCST 744(DI), Z12, Z2
@@ -93677,7 +94644,7 @@ rest1:
 	VFMADD231PS.BCST 796(DI), Z11, Z7
 	CMPQ             SI, $+25
 	JLE              part10end
-	VPANDD           Z24, Z10, Z10
+	VANDPS           Z24, Z10, Z10
 	VFMADD231PS.BCST 800(DI), Z10, Z0
 	VFMADD231PS.BCST 804(DI), Z10, Z1
 	VFMADD231PS.BCST 808(DI), Z10, Z2
@@ -93699,7 +94666,7 @@ rest1:
 	VFMADD231PS.BCST 860(DI), Z10, Z7
 	CMPQ             SI, $+27
 	JLE              part10end
-	VPANDD           Z24, Z9, Z9
+	VANDPS           Z24, Z9, Z9
 	VFMADD231PS.BCST 864(DI), Z9, Z0
 	VFMADD231PS.BCST 868(DI), Z9, Z1
 	VFMADD231PS.BCST 872(DI), Z9, Z2
@@ -93721,7 +94688,7 @@ rest1:
 	VFMADD231PS.BCST 924(DI), Z9, Z7
 	CMPQ             SI, $+29
 	JLE              part10end
-	VPANDD           Z24, Z13, Z13
+	VANDPS           Z24, Z13, Z13
 	VFMADD231PS.BCST 928(DI), Z13, Z0
 	VFMADD231PS.BCST 932(DI), Z13, Z1
 	VFMADD231PS.BCST 936(DI), Z13, Z2
@@ -93743,7 +94710,7 @@ rest1:
 	VFMADD231PS.BCST 988(DI), Z9, Z7
 	CMPQ             SI, $+31
 	JLE              part10end
-	VPANDD           Z24, Z8, Z8
+	VANDPS           Z24, Z8, Z8
 	VFMADD231PS.BCST 992(DI), Z8, Z0
 	VFMADD231PS.BCST 996(DI), Z8, Z1
 	VFMADD231PS.BCST 1000(DI), Z8, Z2
@@ -119909,26 +120876,28 @@ TEXT ·turned1F32AVX2(SB), NOSPLIT, $0-64
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Y2
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Y3
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Y4
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Y5
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Y6
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Y7
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Y8
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Y9
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y2
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y3
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y4
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y5
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y6
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y7
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y8
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y9
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Y3, Y2, Y10
 	VUNPCKHPS    Y3, Y2, Y2
 	VUNPCKLPS    Y5, Y4, Y3
@@ -119969,6 +120938,11 @@ square0:
 	VFMADD231PS  Y7, Y3, Y0
 	VBROADCASTSS 28(DI), Y3
 	VFMADD231PS  Y2, Y3, Y0
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Y2
 	PREFETCHT1   (R10)(CX*1)
@@ -120043,18 +121017,20 @@ rest0:
 	MOVQ         SI, R8
 	NEGQ         R8
 	VMOVUPS      (R9)(R8*4), Y2
-	VMASKMOVPS   (AX), Y2, Y3
-	VMASKMOVPS   (AX)(CX*1), Y2, Y4
-	VMASKMOVPS   (AX)(CX*2), Y2, Y5
-	VMASKMOVPS   (AX)(BX*1), Y2, Y6
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMASKMOVPS   (AX), Y2, Y7
-	VMASKMOVPS   (AX)(CX*1), Y2, Y8
-	VMASKMOVPS   (AX)(CX*2), Y2, Y9
-	VMASKMOVPS   (AX)(BX*1), Y2, Y10
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	VMASKMOVPS   (R8), Y2, Y3
+	VMASKMOVPS   (R8)(CX*1), Y2, Y4
+	VMASKMOVPS   (R8)(CX*2), Y2, Y5
+	VMASKMOVPS   (R8)(BX*1), Y2, Y6
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMASKMOVPS   (R8), Y2, Y7
+	VMASKMOVPS   (R8)(CX*1), Y2, Y8
+	VMASKMOVPS   (R8)(CX*2), Y2, Y9
+	VMASKMOVPS   (R8)(BX*1), Y2, Y10
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
 	VUNPCKLPS    Y4, Y3, Y11
 	VUNPCKHPS    Y4, Y3, Y3
 	VUNPCKLPS    Y6, Y5, Y4
@@ -120111,6 +121087,11 @@ rest0:
 	VFMADD231PS  Y3, Y4, Y0
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VMASKMOVPS   (AX), Y2, Y3
 	VMASKMOVPS   (AX)(CX*1), Y2, Y4
 	VMASKMOVPS   (AX)(CX*2), Y2, Y5
@@ -120220,26 +121201,28 @@ TEXT ·turned2F32AVX2(SB), NOSPLIT, $0-64
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Y4
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Y5
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Y6
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Y7
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VMOVUPS      (R9), Y8
-	PREFETCHT1   (R10)(CX*1)
-	VMOVUPS      (R9)(CX*1), Y9
-	PREFETCHT1   (R10)(CX*2)
-	VMOVUPS      (R9)(CX*2), Y10
-	PREFETCHT1   (R10)(BX*1)
-	VMOVUPS      (R9)(BX*1), Y11
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y4
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y5
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y6
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y7
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y8
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y9
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y10
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y11
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -120296,6 +121279,11 @@ square0:
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 60(DI), Y5
 	VFMADD231PS  Y4, Y5, Y2
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Y4
 	PREFETCHT1   (R10)(CX*1)
@@ -120386,18 +121374,20 @@ rest0:
 	MOVQ         SI, R8
 	NEGQ         R8
 	VMOVUPS      (R9)(R8*4), Y4
-	VMASKMOVPS   (AX), Y4, Y5
-	VMASKMOVPS   (AX)(CX*1), Y4, Y6
-	VMASKMOVPS   (AX)(CX*2), Y4, Y7
-	VMASKMOVPS   (AX)(BX*1), Y4, Y8
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VMASKMOVPS   (AX), Y4, Y9
-	VMASKMOVPS   (AX)(CX*1), Y4, Y10
-	VMASKMOVPS   (AX)(CX*2), Y4, Y11
-	VMASKMOVPS   (AX)(BX*1), Y4, Y12
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	VMASKMOVPS   (R8), Y4, Y5
+	VMASKMOVPS   (R8)(CX*1), Y4, Y6
+	VMASKMOVPS   (R8)(CX*2), Y4, Y7
+	VMASKMOVPS   (R8)(BX*1), Y4, Y8
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	VMASKMOVPS   (R8), Y4, Y9
+	VMASKMOVPS   (R8)(CX*1), Y4, Y10
+	VMASKMOVPS   (R8)(CX*2), Y4, Y11
+	VMASKMOVPS   (R8)(BX*1), Y4, Y12
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
 	VUNPCKLPS    Y6, Y5, Y13
 	VUNPCKHPS    Y6, Y5, Y5
 	VUNPCKLPS    Y8, Y7, Y6
@@ -120470,6 +121460,11 @@ rest0:
 	VFMADD231PS  Y5, Y6, Y2
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VMASKMOVPS   (AX), Y4, Y5
 	VMASKMOVPS   (AX)(CX*1), Y4, Y6
 	VMASKMOVPS   (AX)(CX*2), Y4, Y7
@@ -120602,6 +121597,7 @@ TEXT ·turned4F32AVX2(SB), NOSPLIT, $0-64
 square0:
 	MOVQ         DI, R11
 	MOVQ         R8, R12
+	MOVQ         R12, R12
 	PREFETCHT1   (R12)
 	VMOVUPS      (R11), Y4
 	PREFETCHT1   (R12)(CX*1)
@@ -120724,6 +121720,7 @@ rest0:
 	MOVQ         SI, R9
 	NEGQ         R9
 	VMOVUPS      (R11)(R9*4), Y4
+	MOVQ         R8, R8
 	VMASKMOVPS   (DI), Y4, Y5
 	VMASKMOVPS   (DI)(CX*1), Y4, Y6
 	VMASKMOVPS   (DI)(CX*2), Y4, Y7
@@ -120884,6 +121881,7 @@ set0:
 square1:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VMOVUPS      (R9), Y4
 	PREFETCHT1   (R10)(CX*1)
@@ -121006,6 +122004,7 @@ rest1:
 	MOVQ         SI, R8
 	NEGQ         R8
 	VMOVUPS      (R9)(R8*4), Y4
+	MOVQ         DX, DX
 	VMASKMOVPS   (AX), Y4, Y5
 	VMASKMOVPS   (AX)(CX*1), Y4, Y6
 	VMASKMOVPS   (AX)(CX*2), Y4, Y7
@@ -122919,26 +123918,28 @@ TEXT ·turned1F16AVX2(SB), NOSPLIT, $0-64
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VCVTPH2PS    (R9), Y2
-	PREFETCHT1   (R10)(CX*1)
-	VCVTPH2PS    (R9)(CX*1), Y3
-	PREFETCHT1   (R10)(CX*2)
-	VCVTPH2PS    (R9)(CX*2), Y4
-	PREFETCHT1   (R10)(BX*1)
-	VCVTPH2PS    (R9)(BX*1), Y5
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VCVTPH2PS    (R9), Y6
-	PREFETCHT1   (R10)(CX*1)
-	VCVTPH2PS    (R9)(CX*1), Y7
-	PREFETCHT1   (R10)(CX*2)
-	VCVTPH2PS    (R9)(CX*2), Y8
-	PREFETCHT1   (R10)(BX*1)
-	VCVTPH2PS    (R9)(BX*1), Y9
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VCVTPH2PS    (R11), Y2
+	PREFETCHT1   (R12)(CX*1)
+	VCVTPH2PS    (R11)(CX*1), Y3
+	PREFETCHT1   (R12)(CX*2)
+	VCVTPH2PS    (R11)(CX*2), Y4
+	PREFETCHT1   (R12)(BX*1)
+	VCVTPH2PS    (R11)(BX*1), Y5
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VCVTPH2PS    (R11), Y6
+	PREFETCHT1   (R12)(CX*1)
+	VCVTPH2PS    (R11)(CX*1), Y7
+	PREFETCHT1   (R12)(CX*2)
+	VCVTPH2PS    (R11)(CX*2), Y8
+	PREFETCHT1   (R12)(BX*1)
+	VCVTPH2PS    (R11)(BX*1), Y9
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Y3, Y2, Y10
 	VUNPCKHPS    Y3, Y2, Y2
 	VUNPCKLPS    Y5, Y4, Y3
@@ -122979,6 +123980,11 @@ square0:
 	VFMADD231PS  Y7, Y3, Y0
 	VBROADCASTSS 28(DI), Y3
 	VFMADD231PS  Y2, Y3, Y0
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VCVTPH2PS    (R9), Y2
 	PREFETCHT1   (R10)(CX*1)
@@ -123073,48 +124079,50 @@ rest0:
 	SHLQ         $0x08, R8
 	LEAQ         256(R8)(R9*1), R8
 	VMOVQ        R8, X4
-	VPMASKMOVD   (AX), X2, X4
-	VPBROADCASTW (AX)(R9*1), X5
+	MOVQ         AX, R8
+	MOVQ         DX, R10
+	VPMASKMOVD   (R8), X2, X4
+	VPBROADCASTW (R8)(R9*1), X5
 	VPBLENDVB    X3, X5, X4, X4
 	VCVTPH2PS    X4, Y4
-	VPMASKMOVD   (AX)(CX*1), X2, X5
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X6
+	VPMASKMOVD   (R8)(CX*1), X2, X5
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X6
 	VPBLENDVB    X3, X6, X5, X5
 	VCVTPH2PS    X5, Y5
-	VPMASKMOVD   (AX)(CX*2), X2, X6
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X7
+	VPMASKMOVD   (R8)(CX*2), X2, X6
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X7
 	VPBLENDVB    X3, X7, X6, X6
 	VCVTPH2PS    X6, Y6
-	VPMASKMOVD   (AX)(BX*1), X2, X7
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X8
+	VPMASKMOVD   (R8)(BX*1), X2, X7
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X8
 	VPBLENDVB    X3, X8, X7, X7
 	VCVTPH2PS    X7, Y7
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VPMASKMOVD   (AX), X2, X8
-	VPBROADCASTW (AX)(R9*1), X9
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
+	VPMASKMOVD   (R8), X2, X8
+	VPBROADCASTW (R8)(R9*1), X9
 	VPBLENDVB    X3, X9, X8, X8
 	VCVTPH2PS    X8, Y8
-	VPMASKMOVD   (AX)(CX*1), X2, X9
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X10
+	VPMASKMOVD   (R8)(CX*1), X2, X9
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X10
 	VPBLENDVB    X3, X10, X9, X9
 	VCVTPH2PS    X9, Y9
-	VPMASKMOVD   (AX)(CX*2), X2, X10
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X11
+	VPMASKMOVD   (R8)(CX*2), X2, X10
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X11
 	VPBLENDVB    X3, X11, X10, X10
 	VCVTPH2PS    X10, Y10
-	VPMASKMOVD   (AX)(BX*1), X2, X11
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X12
+	VPMASKMOVD   (R8)(BX*1), X2, X11
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X12
 	VPBLENDVB    X3, X12, X11, X11
 	VCVTPH2PS    X11, Y11
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -123171,6 +124179,11 @@ rest0:
 	VFMADD231PS  Y4, Y5, Y0
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VPMASKMOVD   (AX), X2, X4
 	VPBROADCASTW (AX)(R9*1), X5
 	VPBLENDVB    X3, X5, X4, X4
@@ -123310,26 +124323,28 @@ TEXT ·turned2F16AVX2(SB), NOSPLIT, $0-64
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
-	PREFETCHT1   (R10)
-	VCVTPH2PS    (R9), Y4
-	PREFETCHT1   (R10)(CX*1)
-	VCVTPH2PS    (R9)(CX*1), Y5
-	PREFETCHT1   (R10)(CX*2)
-	VCVTPH2PS    (R9)(CX*2), Y6
-	PREFETCHT1   (R10)(BX*1)
-	VCVTPH2PS    (R9)(BX*1), Y7
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VCVTPH2PS    (R9), Y8
-	PREFETCHT1   (R10)(CX*1)
-	VCVTPH2PS    (R9)(CX*1), Y9
-	PREFETCHT1   (R10)(CX*2)
-	VCVTPH2PS    (R9)(CX*2), Y10
-	PREFETCHT1   (R10)(BX*1)
-	VCVTPH2PS    (R9)(BX*1), Y11
-	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VCVTPH2PS    (R11), Y4
+	PREFETCHT1   (R12)(CX*1)
+	VCVTPH2PS    (R11)(CX*1), Y5
+	PREFETCHT1   (R12)(CX*2)
+	VCVTPH2PS    (R11)(CX*2), Y6
+	PREFETCHT1   (R12)(BX*1)
+	VCVTPH2PS    (R11)(BX*1), Y7
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VCVTPH2PS    (R11), Y8
+	PREFETCHT1   (R12)(CX*1)
+	VCVTPH2PS    (R11)(CX*1), Y9
+	PREFETCHT1   (R12)(CX*2)
+	VCVTPH2PS    (R11)(CX*2), Y10
+	PREFETCHT1   (R12)(BX*1)
+	VCVTPH2PS    (R11)(BX*1), Y11
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -123386,6 +124401,11 @@ square0:
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 60(DI), Y5
 	VFMADD231PS  Y4, Y5, Y2
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VCVTPH2PS    (R9), Y4
 	PREFETCHT1   (R10)(CX*1)
@@ -123496,48 +124516,50 @@ rest0:
 	SHLQ         $0x08, R8
 	LEAQ         256(R8)(R9*1), R8
 	VMOVQ        R8, X6
-	VPMASKMOVD   (AX), X4, X6
-	VPBROADCASTW (AX)(R9*1), X7
+	MOVQ         AX, R8
+	MOVQ         DX, R10
+	VPMASKMOVD   (R8), X4, X6
+	VPBROADCASTW (R8)(R9*1), X7
 	VPBLENDVB    X5, X7, X6, X6
 	VCVTPH2PS    X6, Y6
-	VPMASKMOVD   (AX)(CX*1), X4, X7
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X8
+	VPMASKMOVD   (R8)(CX*1), X4, X7
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X8
 	VPBLENDVB    X5, X8, X7, X7
 	VCVTPH2PS    X7, Y7
-	VPMASKMOVD   (AX)(CX*2), X4, X8
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X9
+	VPMASKMOVD   (R8)(CX*2), X4, X8
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X9
 	VPBLENDVB    X5, X9, X8, X8
 	VCVTPH2PS    X8, Y8
-	VPMASKMOVD   (AX)(BX*1), X4, X9
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X10
+	VPMASKMOVD   (R8)(BX*1), X4, X9
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X10
 	VPBLENDVB    X5, X10, X9, X9
 	VCVTPH2PS    X9, Y9
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VPMASKMOVD   (AX), X4, X10
-	VPBROADCASTW (AX)(R9*1), X11
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
+	VPMASKMOVD   (R8), X4, X10
+	VPBROADCASTW (R8)(R9*1), X11
 	VPBLENDVB    X5, X11, X10, X10
 	VCVTPH2PS    X10, Y10
-	VPMASKMOVD   (AX)(CX*1), X4, X11
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X12
+	VPMASKMOVD   (R8)(CX*1), X4, X11
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X12
 	VPBLENDVB    X5, X12, X11, X11
 	VCVTPH2PS    X11, Y11
-	VPMASKMOVD   (AX)(CX*2), X4, X12
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X13
+	VPMASKMOVD   (R8)(CX*2), X4, X12
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X13
 	VPBLENDVB    X5, X13, X12, X12
 	VCVTPH2PS    X12, Y12
-	VPMASKMOVD   (AX)(BX*1), X4, X13
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X14
+	VPMASKMOVD   (R8)(BX*1), X4, X13
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X14
 	VPBLENDVB    X5, X14, X13, X13
 	VCVTPH2PS    X13, Y13
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y7, Y6, Y14
 	VUNPCKHPS    Y7, Y6, Y6
 	VUNPCKLPS    Y9, Y8, Y7
@@ -123610,6 +124632,11 @@ rest0:
 	VFMADD231PS  Y6, Y7, Y2
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VPMASKMOVD   (AX), X4, X6
 	VPBROADCASTW (AX)(R9*1), X7
 	VPBLENDVB    X5, X7, X6, X6
@@ -123772,6 +124799,7 @@ TEXT ·turned4F16AVX2(SB), NOSPLIT, $0-64
 square0:
 	MOVQ         DI, R11
 	MOVQ         R8, R12
+	MOVQ         R12, R12
 	PREFETCHT1   (R12)
 	VCVTPH2PS    (R11), Y4
 	PREFETCHT1   (R12)(CX*1)
@@ -123914,6 +124942,7 @@ rest0:
 	SHLQ         $0x08, R9
 	LEAQ         256(R9)(R11*1), R9
 	VMOVQ        R9, X6
+	MOVQ         R8, R8
 	VPMASKMOVD   (DI), X4, X6
 	VPBROADCASTW (DI)(R11*1), X7
 	VPBLENDVB    X5, X7, X6, X6
@@ -124104,6 +125133,7 @@ set0:
 square1:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
 	VCVTPH2PS    (R9), Y4
 	PREFETCHT1   (R10)(CX*1)
@@ -124246,6 +125276,7 @@ rest1:
 	SHLQ         $0x08, R8
 	LEAQ         256(R8)(R9*1), R8
 	VMOVQ        R8, X6
+	MOVQ         DX, DX
 	VPMASKMOVD   (AX), X4, X6
 	VPBROADCASTW (AX)(R9*1), X7
 	VPBLENDVB    X5, X7, X6, X6
@@ -126343,40 +127374,248 @@ TEXT ·turned1BF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ   x+8(FP), DI
 	MOVQ   DX, DX
 	MOVQ   SI, R8
-	SHRQ   $0x03, R8
+	SHRQ   $0x04, R8
 	JZ     rest0
 
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y2
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y3
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y4
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y5
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y6
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y7
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y8
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y9
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	VBROADCASTSS kernConst<>+64(SB), Y10
+	VUNPCKLPS    Y3, Y2, Y11
+	VUNPCKHPS    Y3, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y3
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y9, Y8, Y7
+	VUNPCKHPS    Y9, Y8, Y8
+	VUNPCKLPD    Y3, Y11, Y9
+	VUNPCKHPD    Y3, Y11, Y3
+	VUNPCKLPD    Y4, Y2, Y11
+	VUNPCKHPD    Y4, Y2, Y2
+	VUNPCKLPD    Y7, Y5, Y4
+	VUNPCKHPD    Y7, Y5, Y5
+	VUNPCKLPD    Y8, Y6, Y7
+	VUNPCKHPD    Y8, Y6, Y6
+	VPERM2F128   $0x20, Y4, Y9, Y8
+	VPERM2F128   $0x31, Y4, Y9, Y4
+	VPERM2F128   $0x20, Y5, Y3, Y9
+	VPERM2F128   $0x31, Y5, Y3, Y3
+	VPERM2F128   $0x20, Y7, Y11, Y5
+	VPERM2F128   $0x31, Y7, Y11, Y7
+	VPERM2F128   $0x20, Y6, Y2, Y11
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VPSLLD       $0x10, Y8, Y6
+	VBROADCASTSS (DI), Y12
+	VFMADD231PS  Y6, Y12, Y0
+	VANDPS       Y10, Y8, Y8
+	VBROADCASTSS 4(DI), Y6
+	VFMADD231PS  Y8, Y6, Y0
+	VPSLLD       $0x10, Y9, Y6
+	VBROADCASTSS 8(DI), Y8
+	VFMADD231PS  Y6, Y8, Y0
+	VANDPS       Y10, Y9, Y9
+	VBROADCASTSS 12(DI), Y6
+	VFMADD231PS  Y9, Y6, Y0
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 16(DI), Y8
+	VFMADD231PS  Y6, Y8, Y0
+	VANDPS       Y10, Y5, Y5
+	VBROADCASTSS 20(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VPSLLD       $0x10, Y11, Y5
+	VBROADCASTSS 24(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VANDPS       Y10, Y11, Y11
+	VBROADCASTSS 28(DI), Y5
+	VFMADD231PS  Y11, Y5, Y0
+	VPSLLD       $0x10, Y4, Y5
+	VBROADCASTSS 32(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VANDPS       Y10, Y4, Y4
+	VBROADCASTSS 36(DI), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VPSLLD       $0x10, Y3, Y4
+	VBROADCASTSS 40(DI), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VANDPS       Y10, Y3, Y3
+	VBROADCASTSS 44(DI), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VPSLLD       $0x10, Y7, Y3
+	VBROADCASTSS 48(DI), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VANDPS       Y10, Y7, Y7
+	VBROADCASTSS 52(DI), Y3
+	VFMADD231PS  Y7, Y3, Y0
+	VPSLLD       $0x10, Y2, Y3
+	VBROADCASTSS 56(DI), Y4
+	VFMADD231PS  Y3, Y4, Y0
+	VANDPS       Y10, Y2, Y2
+	VBROADCASTSS 60(DI), Y3
+	VFMADD231PS  Y2, Y3, Y0
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y2
+	VMOVUPS      (R9), Y2
+	PREFETCHT1   (R10)(CX*1)
+	VMOVUPS      (R9)(CX*1), Y3
+	PREFETCHT1   (R10)(CX*2)
+	VMOVUPS      (R9)(CX*2), Y4
+	PREFETCHT1   (R10)(BX*1)
+	VMOVUPS      (R9)(BX*1), Y5
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	PREFETCHT1   (R10)
+	VMOVUPS      (R9), Y6
+	PREFETCHT1   (R10)(CX*1)
+	VMOVUPS      (R9)(CX*1), Y7
+	PREFETCHT1   (R10)(CX*2)
+	VMOVUPS      (R9)(CX*2), Y8
+	PREFETCHT1   (R10)(BX*1)
+	VMOVUPS      (R9)(BX*1), Y9
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	VBROADCASTSS kernConst<>+64(SB), Y10
+	VUNPCKLPS    Y3, Y2, Y11
+	VUNPCKHPS    Y3, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y3
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y9, Y8, Y7
+	VUNPCKHPS    Y9, Y8, Y8
+	VUNPCKLPD    Y3, Y11, Y9
+	VUNPCKHPD    Y3, Y11, Y3
+	VUNPCKLPD    Y4, Y2, Y11
+	VUNPCKHPD    Y4, Y2, Y2
+	VUNPCKLPD    Y7, Y5, Y4
+	VUNPCKHPD    Y7, Y5, Y5
+	VUNPCKLPD    Y8, Y6, Y7
+	VUNPCKHPD    Y8, Y6, Y6
+	VPERM2F128   $0x20, Y4, Y9, Y8
+	VPERM2F128   $0x31, Y4, Y9, Y4
+	VPERM2F128   $0x20, Y5, Y3, Y9
+	VPERM2F128   $0x31, Y5, Y3, Y3
+	VPERM2F128   $0x20, Y7, Y11, Y5
+	VPERM2F128   $0x31, Y7, Y11, Y7
+	VPERM2F128   $0x20, Y6, Y2, Y11
+	VPERM2F128   $0x31, Y6, Y2, Y2
+	VPSLLD       $0x10, Y8, Y6
+	VBROADCASTSS (DI), Y12
+	VFMADD231PS  Y6, Y12, Y1
+	VANDPS       Y10, Y8, Y8
+	VBROADCASTSS 4(DI), Y6
+	VFMADD231PS  Y8, Y6, Y1
+	VPSLLD       $0x10, Y9, Y6
+	VBROADCASTSS 8(DI), Y8
+	VFMADD231PS  Y6, Y8, Y1
+	VANDPS       Y10, Y9, Y9
+	VBROADCASTSS 12(DI), Y6
+	VFMADD231PS  Y9, Y6, Y1
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 16(DI), Y8
+	VFMADD231PS  Y6, Y8, Y1
+	VANDPS       Y10, Y5, Y5
+	VBROADCASTSS 20(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VPSLLD       $0x10, Y11, Y5
+	VBROADCASTSS 24(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VANDPS       Y10, Y11, Y11
+	VBROADCASTSS 28(DI), Y5
+	VFMADD231PS  Y11, Y5, Y1
+	VPSLLD       $0x10, Y4, Y5
+	VBROADCASTSS 32(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VANDPS       Y10, Y4, Y4
+	VBROADCASTSS 36(DI), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VPSLLD       $0x10, Y3, Y4
+	VBROADCASTSS 40(DI), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VANDPS       Y10, Y3, Y3
+	VBROADCASTSS 44(DI), Y4
+	VFMADD231PS  Y3, Y4, Y1
+	VPSLLD       $0x10, Y7, Y3
+	VBROADCASTSS 48(DI), Y4
+	VFMADD231PS  Y3, Y4, Y1
+	VANDPS       Y10, Y7, Y7
+	VBROADCASTSS 52(DI), Y3
+	VFMADD231PS  Y7, Y3, Y1
+	VPSLLD       $0x10, Y2, Y3
+	VBROADCASTSS 56(DI), Y4
+	VFMADD231PS  Y3, Y4, Y1
+	VANDPS       Y10, Y2, Y2
+	VBROADCASTSS 60(DI), Y3
+	VFMADD231PS  Y2, Y3, Y1
+	ADDQ         $+32, AX
+	ADDQ         $+32, DX
+	ADDQ         $+64, DI
+	DECQ         R8
+	JNZ          square0
+
+rest0:
+	ANDQ         $+15, SI
+	JZ           store0
+	CMPQ         SI, $+8
+	JL           last0
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	MOVQ         R8, R10
+	MOVQ         R9, R11
+	PREFETCHT1   (R11)
+	VPMOVZXWD    (R10), Y2
 	VPSLLD       $0x10, Y2, Y2
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y3
+	PREFETCHT1   (R11)(CX*1)
+	VPMOVZXWD    (R10)(CX*1), Y3
 	VPSLLD       $0x10, Y3, Y3
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y4
+	PREFETCHT1   (R11)(CX*2)
+	VPMOVZXWD    (R10)(CX*2), Y4
 	VPSLLD       $0x10, Y4, Y4
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y5
+	PREFETCHT1   (R11)(BX*1)
+	VPMOVZXWD    (R10)(BX*1), Y5
 	VPSLLD       $0x10, Y5, Y5
-	LEAQ         (R9)(CX*4), R9
 	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y6
+	LEAQ         (R11)(CX*4), R11
+	PREFETCHT1   (R11)
+	VPMOVZXWD    (R10), Y6
 	VPSLLD       $0x10, Y6, Y6
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y7
+	PREFETCHT1   (R11)(CX*1)
+	VPMOVZXWD    (R10)(CX*1), Y7
 	VPSLLD       $0x10, Y7, Y7
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y8
+	PREFETCHT1   (R11)(CX*2)
+	VPMOVZXWD    (R10)(CX*2), Y8
 	VPSLLD       $0x10, Y8, Y8
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y9
+	PREFETCHT1   (R11)(BX*1)
+	VPMOVZXWD    (R10)(BX*1), Y9
 	VPSLLD       $0x10, Y9, Y9
-	LEAQ         (R9)(CX*4), R9
 	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R11)(CX*4), R11
 	VUNPCKLPS    Y3, Y2, Y10
 	VUNPCKHPS    Y3, Y2, Y2
 	VUNPCKLPS    Y5, Y4, Y3
@@ -126417,34 +127656,39 @@ square0:
 	VFMADD231PS  Y7, Y3, Y0
 	VBROADCASTSS 28(DI), Y3
 	VFMADD231PS  Y2, Y3, Y0
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y2
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	MOVQ         R9, R9
+	PREFETCHT1   (R9)
+	VPMOVZXWD    (R8), Y2
 	VPSLLD       $0x10, Y2, Y2
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y3
+	PREFETCHT1   (R9)(CX*1)
+	VPMOVZXWD    (R8)(CX*1), Y3
 	VPSLLD       $0x10, Y3, Y3
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y4
+	PREFETCHT1   (R9)(CX*2)
+	VPMOVZXWD    (R8)(CX*2), Y4
 	VPSLLD       $0x10, Y4, Y4
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y5
+	PREFETCHT1   (R9)(BX*1)
+	VPMOVZXWD    (R8)(BX*1), Y5
 	VPSLLD       $0x10, Y5, Y5
+	LEAQ         (R8)(CX*4), R8
 	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y6
+	PREFETCHT1   (R9)
+	VPMOVZXWD    (R8), Y6
 	VPSLLD       $0x10, Y6, Y6
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y7
+	PREFETCHT1   (R9)(CX*1)
+	VPMOVZXWD    (R8)(CX*1), Y7
 	VPSLLD       $0x10, Y7, Y7
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y8
+	PREFETCHT1   (R9)(CX*2)
+	VPMOVZXWD    (R8)(CX*2), Y8
 	VPSLLD       $0x10, Y8, Y8
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y9
+	PREFETCHT1   (R9)(BX*1)
+	VPMOVZXWD    (R8)(BX*1), Y9
 	VPSLLD       $0x10, Y9, Y9
+	LEAQ         (R8)(CX*4), R8
 	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y3, Y2, Y10
 	VUNPCKHPS    Y3, Y2, Y2
 	VUNPCKLPS    Y5, Y4, Y3
@@ -126488,12 +127732,10 @@ square0:
 	ADDQ         $+16, AX
 	ADDQ         $+16, DX
 	ADDQ         $+32, DI
-	DECQ         R8
-	JNZ          square0
-
-rest0:
-	ANDQ         $+7, SI
+	SUBQ         $+8, SI
 	JZ           store0
+
+last0:
 	MOVQ         DX, DX
 	LEAQ         kernTail<>+32(SB), R9
 	MOVQ         SI, R8
@@ -126519,56 +127761,58 @@ rest0:
 	SHLQ         $0x08, R8
 	LEAQ         256(R8)(R9*1), R8
 	VMOVQ        R8, X4
-	VPMASKMOVD   (AX), X2, X4
-	VPBROADCASTW (AX)(R9*1), X5
+	MOVQ         AX, R8
+	MOVQ         DX, R10
+	VPMASKMOVD   (R8), X2, X4
+	VPBROADCASTW (R8)(R9*1), X5
 	VPBLENDVB    X3, X5, X4, X4
 	VPMOVZXWD    X4, Y4
 	VPSLLD       $0x10, Y4, Y4
-	VPMASKMOVD   (AX)(CX*1), X2, X5
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X6
+	VPMASKMOVD   (R8)(CX*1), X2, X5
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X6
 	VPBLENDVB    X3, X6, X5, X5
 	VPMOVZXWD    X5, Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMASKMOVD   (AX)(CX*2), X2, X6
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X7
+	VPMASKMOVD   (R8)(CX*2), X2, X6
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X7
 	VPBLENDVB    X3, X7, X6, X6
 	VPMOVZXWD    X6, Y6
 	VPSLLD       $0x10, Y6, Y6
-	VPMASKMOVD   (AX)(BX*1), X2, X7
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X8
+	VPMASKMOVD   (R8)(BX*1), X2, X7
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X8
 	VPBLENDVB    X3, X8, X7, X7
 	VPMOVZXWD    X7, Y7
 	VPSLLD       $0x10, Y7, Y7
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VPMASKMOVD   (AX), X2, X8
-	VPBROADCASTW (AX)(R9*1), X9
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
+	VPMASKMOVD   (R8), X2, X8
+	VPBROADCASTW (R8)(R9*1), X9
 	VPBLENDVB    X3, X9, X8, X8
 	VPMOVZXWD    X8, Y8
 	VPSLLD       $0x10, Y8, Y8
-	VPMASKMOVD   (AX)(CX*1), X2, X9
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X10
+	VPMASKMOVD   (R8)(CX*1), X2, X9
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X10
 	VPBLENDVB    X3, X10, X9, X9
 	VPMOVZXWD    X9, Y9
 	VPSLLD       $0x10, Y9, Y9
-	VPMASKMOVD   (AX)(CX*2), X2, X10
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X11
+	VPMASKMOVD   (R8)(CX*2), X2, X10
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X11
 	VPBLENDVB    X3, X11, X10, X10
 	VPMOVZXWD    X10, Y10
 	VPSLLD       $0x10, Y10, Y10
-	VPMASKMOVD   (AX)(BX*1), X2, X11
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X12
+	VPMASKMOVD   (R8)(BX*1), X2, X11
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X12
 	VPBLENDVB    X3, X12, X11, X11
 	VPMOVZXWD    X11, Y11
 	VPSLLD       $0x10, Y11, Y11
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -126625,6 +127869,11 @@ rest0:
 	VFMADD231PS  Y4, Y5, Y0
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VPMASKMOVD   (AX), X2, X4
 	VPBROADCASTW (AX)(R9*1), X5
 	VPBLENDVB    X3, X5, X4, X4
@@ -126766,40 +128015,312 @@ TEXT ·turned2BF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ   x+8(FP), DI
 	MOVQ   DX, DX
 	MOVQ   SI, R8
-	SHRQ   $0x03, R8
+	SHRQ   $0x04, R8
 	JZ     rest0
 
 square0:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
+	MOVQ         R9, R11
+	MOVQ         R10, R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y4
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y5
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y6
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y7
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y8
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y9
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y10
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y11
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	VBROADCASTSS kernConst<>+64(SB), Y12
+	VUNPCKLPS    Y5, Y4, Y13
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y9, Y8, Y7
+	VUNPCKHPS    Y9, Y8, Y8
+	VUNPCKLPS    Y11, Y10, Y9
+	VUNPCKHPS    Y11, Y10, Y10
+	VUNPCKLPD    Y5, Y13, Y11
+	VUNPCKHPD    Y5, Y13, Y5
+	VUNPCKLPD    Y6, Y4, Y13
+	VUNPCKHPD    Y6, Y4, Y4
+	VUNPCKLPD    Y9, Y7, Y6
+	VUNPCKHPD    Y9, Y7, Y7
+	VUNPCKLPD    Y10, Y8, Y9
+	VUNPCKHPD    Y10, Y8, Y8
+	VPERM2F128   $0x20, Y6, Y11, Y10
+	VPERM2F128   $0x31, Y6, Y11, Y6
+	VPERM2F128   $0x20, Y7, Y5, Y11
+	VPERM2F128   $0x31, Y7, Y5, Y5
+	VPERM2F128   $0x20, Y9, Y13, Y7
+	VPERM2F128   $0x31, Y9, Y13, Y9
+	VPERM2F128   $0x20, Y8, Y4, Y13
+	VPERM2F128   $0x31, Y8, Y4, Y4
+	VPSLLD       $0x10, Y10, Y8
+	VBROADCASTSS (DI), Y14
+	VFMADD231PS  Y8, Y14, Y0
+	VBROADCASTSS 4(DI), Y14
+	VFMADD231PS  Y8, Y14, Y2
+	VANDPS       Y12, Y10, Y10
+	VBROADCASTSS 8(DI), Y8
+	VFMADD231PS  Y10, Y8, Y0
+	VBROADCASTSS 12(DI), Y8
+	VFMADD231PS  Y10, Y8, Y2
+	VPSLLD       $0x10, Y11, Y8
+	VBROADCASTSS 16(DI), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VBROADCASTSS 20(DI), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VANDPS       Y12, Y11, Y11
+	VBROADCASTSS 24(DI), Y8
+	VFMADD231PS  Y11, Y8, Y0
+	VBROADCASTSS 28(DI), Y8
+	VFMADD231PS  Y11, Y8, Y2
+	VPSLLD       $0x10, Y7, Y8
+	VBROADCASTSS 32(DI), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VBROADCASTSS 36(DI), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VANDPS       Y12, Y7, Y7
+	VBROADCASTSS 40(DI), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 44(DI), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VPSLLD       $0x10, Y13, Y7
+	VBROADCASTSS 48(DI), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 52(DI), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VANDPS       Y12, Y13, Y13
+	VBROADCASTSS 56(DI), Y7
+	VFMADD231PS  Y13, Y7, Y0
+	VBROADCASTSS 60(DI), Y7
+	VFMADD231PS  Y13, Y7, Y2
+	VPSLLD       $0x10, Y6, Y7
+	VBROADCASTSS 64(DI), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 68(DI), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VANDPS       Y12, Y6, Y6
+	VBROADCASTSS 72(DI), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS 76(DI), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 80(DI), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS 84(DI), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VANDPS       Y12, Y5, Y5
+	VBROADCASTSS 88(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 92(DI), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VPSLLD       $0x10, Y9, Y5
+	VBROADCASTSS 96(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 100(DI), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VANDPS       Y12, Y9, Y9
+	VBROADCASTSS 104(DI), Y5
+	VFMADD231PS  Y9, Y5, Y0
+	VBROADCASTSS 108(DI), Y5
+	VFMADD231PS  Y9, Y5, Y2
+	VPSLLD       $0x10, Y4, Y5
+	VBROADCASTSS 112(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 116(DI), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VANDPS       Y12, Y4, Y4
+	VBROADCASTSS 120(DI), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 124(DI), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y4
+	VMOVUPS      (R9), Y4
+	PREFETCHT1   (R10)(CX*1)
+	VMOVUPS      (R9)(CX*1), Y5
+	PREFETCHT1   (R10)(CX*2)
+	VMOVUPS      (R9)(CX*2), Y6
+	PREFETCHT1   (R10)(BX*1)
+	VMOVUPS      (R9)(BX*1), Y7
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	PREFETCHT1   (R10)
+	VMOVUPS      (R9), Y8
+	PREFETCHT1   (R10)(CX*1)
+	VMOVUPS      (R9)(CX*1), Y9
+	PREFETCHT1   (R10)(CX*2)
+	VMOVUPS      (R9)(CX*2), Y10
+	PREFETCHT1   (R10)(BX*1)
+	VMOVUPS      (R9)(BX*1), Y11
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	VBROADCASTSS kernConst<>+64(SB), Y12
+	VUNPCKLPS    Y5, Y4, Y13
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y9, Y8, Y7
+	VUNPCKHPS    Y9, Y8, Y8
+	VUNPCKLPS    Y11, Y10, Y9
+	VUNPCKHPS    Y11, Y10, Y10
+	VUNPCKLPD    Y5, Y13, Y11
+	VUNPCKHPD    Y5, Y13, Y5
+	VUNPCKLPD    Y6, Y4, Y13
+	VUNPCKHPD    Y6, Y4, Y4
+	VUNPCKLPD    Y9, Y7, Y6
+	VUNPCKHPD    Y9, Y7, Y7
+	VUNPCKLPD    Y10, Y8, Y9
+	VUNPCKHPD    Y10, Y8, Y8
+	VPERM2F128   $0x20, Y6, Y11, Y10
+	VPERM2F128   $0x31, Y6, Y11, Y6
+	VPERM2F128   $0x20, Y7, Y5, Y11
+	VPERM2F128   $0x31, Y7, Y5, Y5
+	VPERM2F128   $0x20, Y9, Y13, Y7
+	VPERM2F128   $0x31, Y9, Y13, Y9
+	VPERM2F128   $0x20, Y8, Y4, Y13
+	VPERM2F128   $0x31, Y8, Y4, Y4
+	VPSLLD       $0x10, Y10, Y8
+	VBROADCASTSS (DI), Y14
+	VFMADD231PS  Y8, Y14, Y1
+	VBROADCASTSS 4(DI), Y14
+	VFMADD231PS  Y8, Y14, Y3
+	VANDPS       Y12, Y10, Y10
+	VBROADCASTSS 8(DI), Y8
+	VFMADD231PS  Y10, Y8, Y1
+	VBROADCASTSS 12(DI), Y8
+	VFMADD231PS  Y10, Y8, Y3
+	VPSLLD       $0x10, Y11, Y8
+	VBROADCASTSS 16(DI), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VBROADCASTSS 20(DI), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VANDPS       Y12, Y11, Y11
+	VBROADCASTSS 24(DI), Y8
+	VFMADD231PS  Y11, Y8, Y1
+	VBROADCASTSS 28(DI), Y8
+	VFMADD231PS  Y11, Y8, Y3
+	VPSLLD       $0x10, Y7, Y8
+	VBROADCASTSS 32(DI), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VBROADCASTSS 36(DI), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VANDPS       Y12, Y7, Y7
+	VBROADCASTSS 40(DI), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 44(DI), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VPSLLD       $0x10, Y13, Y7
+	VBROADCASTSS 48(DI), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 52(DI), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VANDPS       Y12, Y13, Y13
+	VBROADCASTSS 56(DI), Y7
+	VFMADD231PS  Y13, Y7, Y1
+	VBROADCASTSS 60(DI), Y7
+	VFMADD231PS  Y13, Y7, Y3
+	VPSLLD       $0x10, Y6, Y7
+	VBROADCASTSS 64(DI), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 68(DI), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VANDPS       Y12, Y6, Y6
+	VBROADCASTSS 72(DI), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS 76(DI), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 80(DI), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS 84(DI), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VANDPS       Y12, Y5, Y5
+	VBROADCASTSS 88(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 92(DI), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VPSLLD       $0x10, Y9, Y5
+	VBROADCASTSS 96(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 100(DI), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VANDPS       Y12, Y9, Y9
+	VBROADCASTSS 104(DI), Y5
+	VFMADD231PS  Y9, Y5, Y1
+	VBROADCASTSS 108(DI), Y5
+	VFMADD231PS  Y9, Y5, Y3
+	VPSLLD       $0x10, Y4, Y5
+	VBROADCASTSS 112(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 116(DI), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VANDPS       Y12, Y4, Y4
+	VBROADCASTSS 120(DI), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 124(DI), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $+32, AX
+	ADDQ         $+32, DX
+	ADDQ         $0x00000080, DI
+	DECQ         R8
+	JNZ          square0
+
+rest0:
+	ANDQ         $+15, SI
+	JZ           store0
+	CMPQ         SI, $+8
+	JL           last0
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	MOVQ         R8, R10
+	MOVQ         R9, R11
+	PREFETCHT1   (R11)
+	VPMOVZXWD    (R10), Y4
 	VPSLLD       $0x10, Y4, Y4
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y5
+	PREFETCHT1   (R11)(CX*1)
+	VPMOVZXWD    (R10)(CX*1), Y5
 	VPSLLD       $0x10, Y5, Y5
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y6
+	PREFETCHT1   (R11)(CX*2)
+	VPMOVZXWD    (R10)(CX*2), Y6
 	VPSLLD       $0x10, Y6, Y6
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y7
+	PREFETCHT1   (R11)(BX*1)
+	VPMOVZXWD    (R10)(BX*1), Y7
 	VPSLLD       $0x10, Y7, Y7
-	LEAQ         (R9)(CX*4), R9
 	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y8
+	LEAQ         (R11)(CX*4), R11
+	PREFETCHT1   (R11)
+	VPMOVZXWD    (R10), Y8
 	VPSLLD       $0x10, Y8, Y8
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y9
+	PREFETCHT1   (R11)(CX*1)
+	VPMOVZXWD    (R10)(CX*1), Y9
 	VPSLLD       $0x10, Y9, Y9
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y10
+	PREFETCHT1   (R11)(CX*2)
+	VPMOVZXWD    (R10)(CX*2), Y10
 	VPSLLD       $0x10, Y10, Y10
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y11
+	PREFETCHT1   (R11)(BX*1)
+	VPMOVZXWD    (R10)(BX*1), Y11
 	VPSLLD       $0x10, Y11, Y11
-	LEAQ         (R9)(CX*4), R9
 	LEAQ         (R10)(CX*4), R10
+	LEAQ         (R11)(CX*4), R11
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -126856,34 +128377,39 @@ square0:
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 60(DI), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y4
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R9)(CX*4), R9
+	MOVQ         R9, R9
+	PREFETCHT1   (R9)
+	VPMOVZXWD    (R8), Y4
 	VPSLLD       $0x10, Y4, Y4
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y5
+	PREFETCHT1   (R9)(CX*1)
+	VPMOVZXWD    (R8)(CX*1), Y5
 	VPSLLD       $0x10, Y5, Y5
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y6
+	PREFETCHT1   (R9)(CX*2)
+	VPMOVZXWD    (R8)(CX*2), Y6
 	VPSLLD       $0x10, Y6, Y6
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y7
+	PREFETCHT1   (R9)(BX*1)
+	VPMOVZXWD    (R8)(BX*1), Y7
 	VPSLLD       $0x10, Y7, Y7
+	LEAQ         (R8)(CX*4), R8
 	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y8
+	PREFETCHT1   (R9)
+	VPMOVZXWD    (R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y9
+	PREFETCHT1   (R9)(CX*1)
+	VPMOVZXWD    (R8)(CX*1), Y9
 	VPSLLD       $0x10, Y9, Y9
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y10
+	PREFETCHT1   (R9)(CX*2)
+	VPMOVZXWD    (R8)(CX*2), Y10
 	VPSLLD       $0x10, Y10, Y10
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y11
+	PREFETCHT1   (R9)(BX*1)
+	VPMOVZXWD    (R8)(BX*1), Y11
 	VPSLLD       $0x10, Y11, Y11
+	LEAQ         (R8)(CX*4), R8
 	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -126943,12 +128469,10 @@ square0:
 	ADDQ         $+16, AX
 	ADDQ         $+16, DX
 	ADDQ         $+64, DI
-	DECQ         R8
-	JNZ          square0
-
-rest0:
-	ANDQ         $+7, SI
+	SUBQ         $+8, SI
 	JZ           store0
+
+last0:
 	MOVQ         DX, DX
 	LEAQ         kernTail<>+32(SB), R9
 	MOVQ         SI, R8
@@ -126974,56 +128498,58 @@ rest0:
 	SHLQ         $0x08, R8
 	LEAQ         256(R8)(R9*1), R8
 	VMOVQ        R8, X6
-	VPMASKMOVD   (AX), X4, X6
-	VPBROADCASTW (AX)(R9*1), X7
+	MOVQ         AX, R8
+	MOVQ         DX, R10
+	VPMASKMOVD   (R8), X4, X6
+	VPBROADCASTW (R8)(R9*1), X7
 	VPBLENDVB    X5, X7, X6, X6
 	VPMOVZXWD    X6, Y6
 	VPSLLD       $0x10, Y6, Y6
-	VPMASKMOVD   (AX)(CX*1), X4, X7
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X8
+	VPMASKMOVD   (R8)(CX*1), X4, X7
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X8
 	VPBLENDVB    X5, X8, X7, X7
 	VPMOVZXWD    X7, Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMASKMOVD   (AX)(CX*2), X4, X8
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X9
+	VPMASKMOVD   (R8)(CX*2), X4, X8
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X9
 	VPBLENDVB    X5, X9, X8, X8
 	VPMOVZXWD    X8, Y8
 	VPSLLD       $0x10, Y8, Y8
-	VPMASKMOVD   (AX)(BX*1), X4, X9
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X10
+	VPMASKMOVD   (R8)(BX*1), X4, X9
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X10
 	VPBLENDVB    X5, X10, X9, X9
 	VPMOVZXWD    X9, Y9
 	VPSLLD       $0x10, Y9, Y9
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
-	VPMASKMOVD   (AX), X4, X10
-	VPBROADCASTW (AX)(R9*1), X11
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
+	VPMASKMOVD   (R8), X4, X10
+	VPBROADCASTW (R8)(R9*1), X11
 	VPBLENDVB    X5, X11, X10, X10
 	VPMOVZXWD    X10, Y10
 	VPSLLD       $0x10, Y10, Y10
-	VPMASKMOVD   (AX)(CX*1), X4, X11
-	LEAQ         (AX)(CX*1), R8
-	VPBROADCASTW (R8)(R9*1), X12
+	VPMASKMOVD   (R8)(CX*1), X4, X11
+	LEAQ         (R8)(CX*1), R11
+	VPBROADCASTW (R11)(R9*1), X12
 	VPBLENDVB    X5, X12, X11, X11
 	VPMOVZXWD    X11, Y11
 	VPSLLD       $0x10, Y11, Y11
-	VPMASKMOVD   (AX)(CX*2), X4, X12
-	LEAQ         (AX)(CX*2), R8
-	VPBROADCASTW (R8)(R9*1), X13
+	VPMASKMOVD   (R8)(CX*2), X4, X12
+	LEAQ         (R8)(CX*2), R11
+	VPBROADCASTW (R11)(R9*1), X13
 	VPBLENDVB    X5, X13, X12, X12
 	VPMOVZXWD    X12, Y12
 	VPSLLD       $0x10, Y12, Y12
-	VPMASKMOVD   (AX)(BX*1), X4, X13
-	LEAQ         (AX)(BX*1), R8
-	VPBROADCASTW (R8)(R9*1), X14
+	VPMASKMOVD   (R8)(BX*1), X4, X13
+	LEAQ         (R8)(BX*1), R11
+	VPBROADCASTW (R11)(R9*1), X14
 	VPBLENDVB    X5, X14, X13, X13
 	VPMOVZXWD    X13, Y13
 	VPSLLD       $0x10, Y13, Y13
-	LEAQ         (AX)(CX*4), AX
-	LEAQ         (DX)(CX*4), DX
+	LEAQ         (R8)(CX*4), R8
+	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y7, Y6, Y14
 	VUNPCKHPS    Y7, Y6, Y6
 	VUNPCKLPS    Y9, Y8, Y7
@@ -127096,6 +128622,11 @@ rest0:
 	VFMADD231PS  Y6, Y7, Y2
 
 part00end:
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	LEAQ         (AX)(CX*4), AX
+	LEAQ         (DX)(CX*4), DX
+	MOVQ         DX, DX
 	VPMASKMOVD   (AX), X4, X6
 	VPBROADCASTW (AX)(R9*1), X7
 	VPBLENDVB    X5, X7, X6, X6
@@ -127260,40 +128791,244 @@ TEXT ·turned4BF16AVX2(SB), NOSPLIT, $0-64
 	MOVQ   AX, DI
 	MOVQ   DX, R8
 	MOVQ   SI, R9
-	SHRQ   $0x03, R9
+	SHRQ   $0x04, R9
 	JZ     rest0
 
 square0:
 	MOVQ         DI, R11
 	MOVQ         R8, R12
+	MOVQ         R12, R12
 	PREFETCHT1   (R12)
-	VPMOVZXWD    (R11), Y4
+	VMOVUPS      (R11), Y4
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y5
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y6
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y7
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	PREFETCHT1   (R12)
+	VMOVUPS      (R11), Y8
+	PREFETCHT1   (R12)(CX*1)
+	VMOVUPS      (R11)(CX*1), Y9
+	PREFETCHT1   (R12)(CX*2)
+	VMOVUPS      (R11)(CX*2), Y10
+	PREFETCHT1   (R12)(BX*1)
+	VMOVUPS      (R11)(BX*1), Y11
+	LEAQ         (R11)(CX*4), R11
+	LEAQ         (R12)(CX*4), R12
+	VBROADCASTSS kernConst<>+64(SB), Y12
+	VUNPCKLPS    Y5, Y4, Y13
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y9, Y8, Y7
+	VUNPCKHPS    Y9, Y8, Y8
+	VUNPCKLPS    Y11, Y10, Y9
+	VUNPCKHPS    Y11, Y10, Y10
+	VUNPCKLPD    Y5, Y13, Y11
+	VUNPCKHPD    Y5, Y13, Y5
+	VUNPCKLPD    Y6, Y4, Y13
+	VUNPCKHPD    Y6, Y4, Y4
+	VUNPCKLPD    Y9, Y7, Y6
+	VUNPCKHPD    Y9, Y7, Y7
+	VUNPCKLPD    Y10, Y8, Y9
+	VUNPCKHPD    Y10, Y8, Y8
+	VPERM2F128   $0x20, Y6, Y11, Y10
+	VPERM2F128   $0x31, Y6, Y11, Y6
+	VPERM2F128   $0x20, Y7, Y5, Y11
+	VPERM2F128   $0x31, Y7, Y5, Y5
+	VPERM2F128   $0x20, Y9, Y13, Y7
+	VPERM2F128   $0x31, Y9, Y13, Y9
+	VPERM2F128   $0x20, Y8, Y4, Y13
+	VPERM2F128   $0x31, Y8, Y4, Y4
+	VPSLLD       $0x10, Y10, Y8
+	VBROADCASTSS (R10), Y14
+	VFMADD231PS  Y8, Y14, Y0
+	VBROADCASTSS 4(R10), Y14
+	VFMADD231PS  Y8, Y14, Y1
+	VBROADCASTSS 8(R10), Y14
+	VFMADD231PS  Y8, Y14, Y2
+	VBROADCASTSS 12(R10), Y14
+	VFMADD231PS  Y8, Y14, Y3
+	VANDPS       Y12, Y10, Y10
+	VBROADCASTSS 16(R10), Y8
+	VFMADD231PS  Y10, Y8, Y0
+	VBROADCASTSS 20(R10), Y8
+	VFMADD231PS  Y10, Y8, Y1
+	VBROADCASTSS 24(R10), Y8
+	VFMADD231PS  Y10, Y8, Y2
+	VBROADCASTSS 28(R10), Y8
+	VFMADD231PS  Y10, Y8, Y3
+	VPSLLD       $0x10, Y11, Y8
+	VBROADCASTSS 32(R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VBROADCASTSS 36(R10), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VBROADCASTSS 40(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VBROADCASTSS 44(R10), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VANDPS       Y12, Y11, Y11
+	VBROADCASTSS 48(R10), Y8
+	VFMADD231PS  Y11, Y8, Y0
+	VBROADCASTSS 52(R10), Y8
+	VFMADD231PS  Y11, Y8, Y1
+	VBROADCASTSS 56(R10), Y8
+	VFMADD231PS  Y11, Y8, Y2
+	VBROADCASTSS 60(R10), Y8
+	VFMADD231PS  Y11, Y8, Y3
+	VPSLLD       $0x10, Y7, Y8
+	VBROADCASTSS 64(R10), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VBROADCASTSS 68(R10), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VBROADCASTSS 72(R10), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VBROADCASTSS 76(R10), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VANDPS       Y12, Y7, Y7
+	VBROADCASTSS 80(R10), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 84(R10), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 88(R10), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VBROADCASTSS 92(R10), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VPSLLD       $0x10, Y13, Y7
+	VBROADCASTSS 96(R10), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 100(R10), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 104(R10), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VBROADCASTSS 108(R10), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VANDPS       Y12, Y13, Y13
+	VBROADCASTSS 112(R10), Y7
+	VFMADD231PS  Y13, Y7, Y0
+	VBROADCASTSS 116(R10), Y7
+	VFMADD231PS  Y13, Y7, Y1
+	VBROADCASTSS 120(R10), Y7
+	VFMADD231PS  Y13, Y7, Y2
+	VBROADCASTSS 124(R10), Y7
+	VFMADD231PS  Y13, Y7, Y3
+	VPSLLD       $0x10, Y6, Y7
+	VBROADCASTSS 128(R10), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 132(R10), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 136(R10), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VBROADCASTSS 140(R10), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VANDPS       Y12, Y6, Y6
+	VBROADCASTSS 144(R10), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS 148(R10), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS 152(R10), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS 156(R10), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 160(R10), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS 164(R10), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS 168(R10), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS 172(R10), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VANDPS       Y12, Y5, Y5
+	VBROADCASTSS 176(R10), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 180(R10), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 184(R10), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS 188(R10), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VPSLLD       $0x10, Y9, Y5
+	VBROADCASTSS 192(R10), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 196(R10), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 200(R10), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS 204(R10), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VANDPS       Y12, Y9, Y9
+	VBROADCASTSS 208(R10), Y5
+	VFMADD231PS  Y9, Y5, Y0
+	VBROADCASTSS 212(R10), Y5
+	VFMADD231PS  Y9, Y5, Y1
+	VBROADCASTSS 216(R10), Y5
+	VFMADD231PS  Y9, Y5, Y2
+	VBROADCASTSS 220(R10), Y5
+	VFMADD231PS  Y9, Y5, Y3
+	VPSLLD       $0x10, Y4, Y5
+	VBROADCASTSS 224(R10), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 228(R10), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 232(R10), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS 236(R10), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VANDPS       Y12, Y4, Y4
+	VBROADCASTSS 240(R10), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 244(R10), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 248(R10), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 252(R10), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $+32, DI
+	ADDQ         $+32, R8
+	ADDQ         $0x00000100, R10
+	DECQ         R9
+	JNZ          square0
+
+rest0:
+	ANDQ         $+15, SI
+	JZ           store0
+	CMPQ         SI, $+8
+	JL           last0
+	MOVQ         DI, R9
+	MOVQ         R8, R11
+	MOVQ         R11, R11
+	PREFETCHT1   (R11)
+	VPMOVZXWD    (R9), Y4
 	VPSLLD       $0x10, Y4, Y4
-	PREFETCHT1   (R12)(CX*1)
-	VPMOVZXWD    (R11)(CX*1), Y5
+	PREFETCHT1   (R11)(CX*1)
+	VPMOVZXWD    (R9)(CX*1), Y5
 	VPSLLD       $0x10, Y5, Y5
-	PREFETCHT1   (R12)(CX*2)
-	VPMOVZXWD    (R11)(CX*2), Y6
+	PREFETCHT1   (R11)(CX*2)
+	VPMOVZXWD    (R9)(CX*2), Y6
 	VPSLLD       $0x10, Y6, Y6
-	PREFETCHT1   (R12)(BX*1)
-	VPMOVZXWD    (R11)(BX*1), Y7
+	PREFETCHT1   (R11)(BX*1)
+	VPMOVZXWD    (R9)(BX*1), Y7
 	VPSLLD       $0x10, Y7, Y7
+	LEAQ         (R9)(CX*4), R9
 	LEAQ         (R11)(CX*4), R11
-	LEAQ         (R12)(CX*4), R12
-	PREFETCHT1   (R12)
-	VPMOVZXWD    (R11), Y8
+	PREFETCHT1   (R11)
+	VPMOVZXWD    (R9), Y8
 	VPSLLD       $0x10, Y8, Y8
-	PREFETCHT1   (R12)(CX*1)
-	VPMOVZXWD    (R11)(CX*1), Y9
+	PREFETCHT1   (R11)(CX*1)
+	VPMOVZXWD    (R9)(CX*1), Y9
 	VPSLLD       $0x10, Y9, Y9
-	PREFETCHT1   (R12)(CX*2)
-	VPMOVZXWD    (R11)(CX*2), Y10
+	PREFETCHT1   (R11)(CX*2)
+	VPMOVZXWD    (R9)(CX*2), Y10
 	VPSLLD       $0x10, Y10, Y10
-	PREFETCHT1   (R12)(BX*1)
-	VPMOVZXWD    (R11)(BX*1), Y11
+	PREFETCHT1   (R11)(BX*1)
+	VPMOVZXWD    (R9)(BX*1), Y11
 	VPSLLD       $0x10, Y11, Y11
+	LEAQ         (R9)(CX*4), R9
 	LEAQ         (R11)(CX*4), R11
-	LEAQ         (R12)(CX*4), R12
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -127385,12 +129120,10 @@ square0:
 	ADDQ         $+16, DI
 	ADDQ         $+16, R8
 	ADDQ         $0x00000080, R10
-	DECQ         R9
-	JNZ          square0
-
-rest0:
-	ANDQ         $+7, SI
+	SUBQ         $+8, SI
 	JZ           store0
+
+last0:
 	MOVQ         R8, R8
 	LEAQ         kernTail<>+32(SB), R11
 	MOVQ         SI, R9
@@ -127416,6 +129149,7 @@ rest0:
 	SHLQ         $0x08, R9
 	LEAQ         256(R9)(R11*1), R9
 	VMOVQ        R9, X6
+	MOVQ         R8, R8
 	VPMASKMOVD   (DI), X4, X6
 	VPBROADCASTW (DI)(R11*1), X7
 	VPBLENDVB    X5, X7, X6, X6
@@ -127608,40 +129342,244 @@ set0:
 	MOVQ    x+8(FP), DI
 	MOVQ    DX, DX
 	MOVQ    SI, R8
-	SHRQ    $0x03, R8
+	SHRQ    $0x04, R8
 	JZ      rest1
 
 square1:
 	MOVQ         AX, R9
 	MOVQ         DX, R10
+	MOVQ         R10, R10
 	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y4
+	VMOVUPS      (R9), Y4
+	PREFETCHT1   (R10)(CX*1)
+	VMOVUPS      (R9)(CX*1), Y5
+	PREFETCHT1   (R10)(CX*2)
+	VMOVUPS      (R9)(CX*2), Y6
+	PREFETCHT1   (R10)(BX*1)
+	VMOVUPS      (R9)(BX*1), Y7
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	PREFETCHT1   (R10)
+	VMOVUPS      (R9), Y8
+	PREFETCHT1   (R10)(CX*1)
+	VMOVUPS      (R9)(CX*1), Y9
+	PREFETCHT1   (R10)(CX*2)
+	VMOVUPS      (R9)(CX*2), Y10
+	PREFETCHT1   (R10)(BX*1)
+	VMOVUPS      (R9)(BX*1), Y11
+	LEAQ         (R9)(CX*4), R9
+	LEAQ         (R10)(CX*4), R10
+	VBROADCASTSS kernConst<>+64(SB), Y12
+	VUNPCKLPS    Y5, Y4, Y13
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y9, Y8, Y7
+	VUNPCKHPS    Y9, Y8, Y8
+	VUNPCKLPS    Y11, Y10, Y9
+	VUNPCKHPS    Y11, Y10, Y10
+	VUNPCKLPD    Y5, Y13, Y11
+	VUNPCKHPD    Y5, Y13, Y5
+	VUNPCKLPD    Y6, Y4, Y13
+	VUNPCKHPD    Y6, Y4, Y4
+	VUNPCKLPD    Y9, Y7, Y6
+	VUNPCKHPD    Y9, Y7, Y7
+	VUNPCKLPD    Y10, Y8, Y9
+	VUNPCKHPD    Y10, Y8, Y8
+	VPERM2F128   $0x20, Y6, Y11, Y10
+	VPERM2F128   $0x31, Y6, Y11, Y6
+	VPERM2F128   $0x20, Y7, Y5, Y11
+	VPERM2F128   $0x31, Y7, Y5, Y5
+	VPERM2F128   $0x20, Y9, Y13, Y7
+	VPERM2F128   $0x31, Y9, Y13, Y9
+	VPERM2F128   $0x20, Y8, Y4, Y13
+	VPERM2F128   $0x31, Y8, Y4, Y4
+	VPSLLD       $0x10, Y10, Y8
+	VBROADCASTSS (DI), Y14
+	VFMADD231PS  Y8, Y14, Y0
+	VBROADCASTSS 4(DI), Y14
+	VFMADD231PS  Y8, Y14, Y1
+	VBROADCASTSS 8(DI), Y14
+	VFMADD231PS  Y8, Y14, Y2
+	VBROADCASTSS 12(DI), Y14
+	VFMADD231PS  Y8, Y14, Y3
+	VANDPS       Y12, Y10, Y10
+	VBROADCASTSS 16(DI), Y8
+	VFMADD231PS  Y10, Y8, Y0
+	VBROADCASTSS 20(DI), Y8
+	VFMADD231PS  Y10, Y8, Y1
+	VBROADCASTSS 24(DI), Y8
+	VFMADD231PS  Y10, Y8, Y2
+	VBROADCASTSS 28(DI), Y8
+	VFMADD231PS  Y10, Y8, Y3
+	VPSLLD       $0x10, Y11, Y8
+	VBROADCASTSS 32(DI), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VBROADCASTSS 36(DI), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VBROADCASTSS 40(DI), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VBROADCASTSS 44(DI), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VANDPS       Y12, Y11, Y11
+	VBROADCASTSS 48(DI), Y8
+	VFMADD231PS  Y11, Y8, Y0
+	VBROADCASTSS 52(DI), Y8
+	VFMADD231PS  Y11, Y8, Y1
+	VBROADCASTSS 56(DI), Y8
+	VFMADD231PS  Y11, Y8, Y2
+	VBROADCASTSS 60(DI), Y8
+	VFMADD231PS  Y11, Y8, Y3
+	VPSLLD       $0x10, Y7, Y8
+	VBROADCASTSS 64(DI), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VBROADCASTSS 68(DI), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VBROADCASTSS 72(DI), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VBROADCASTSS 76(DI), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VANDPS       Y12, Y7, Y7
+	VBROADCASTSS 80(DI), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 84(DI), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 88(DI), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VBROADCASTSS 92(DI), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VPSLLD       $0x10, Y13, Y7
+	VBROADCASTSS 96(DI), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 100(DI), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 104(DI), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VBROADCASTSS 108(DI), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VANDPS       Y12, Y13, Y13
+	VBROADCASTSS 112(DI), Y7
+	VFMADD231PS  Y13, Y7, Y0
+	VBROADCASTSS 116(DI), Y7
+	VFMADD231PS  Y13, Y7, Y1
+	VBROADCASTSS 120(DI), Y7
+	VFMADD231PS  Y13, Y7, Y2
+	VBROADCASTSS 124(DI), Y7
+	VFMADD231PS  Y13, Y7, Y3
+	VPSLLD       $0x10, Y6, Y7
+	VBROADCASTSS 128(DI), Y8
+	VFMADD231PS  Y7, Y8, Y0
+	VBROADCASTSS 132(DI), Y8
+	VFMADD231PS  Y7, Y8, Y1
+	VBROADCASTSS 136(DI), Y8
+	VFMADD231PS  Y7, Y8, Y2
+	VBROADCASTSS 140(DI), Y8
+	VFMADD231PS  Y7, Y8, Y3
+	VANDPS       Y12, Y6, Y6
+	VBROADCASTSS 144(DI), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS 148(DI), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS 152(DI), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS 156(DI), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VPSLLD       $0x10, Y5, Y6
+	VBROADCASTSS 160(DI), Y7
+	VFMADD231PS  Y6, Y7, Y0
+	VBROADCASTSS 164(DI), Y7
+	VFMADD231PS  Y6, Y7, Y1
+	VBROADCASTSS 168(DI), Y7
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS 172(DI), Y7
+	VFMADD231PS  Y6, Y7, Y3
+	VANDPS       Y12, Y5, Y5
+	VBROADCASTSS 176(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 180(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 184(DI), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS 188(DI), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VPSLLD       $0x10, Y9, Y5
+	VBROADCASTSS 192(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 196(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 200(DI), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS 204(DI), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VANDPS       Y12, Y9, Y9
+	VBROADCASTSS 208(DI), Y5
+	VFMADD231PS  Y9, Y5, Y0
+	VBROADCASTSS 212(DI), Y5
+	VFMADD231PS  Y9, Y5, Y1
+	VBROADCASTSS 216(DI), Y5
+	VFMADD231PS  Y9, Y5, Y2
+	VBROADCASTSS 220(DI), Y5
+	VFMADD231PS  Y9, Y5, Y3
+	VPSLLD       $0x10, Y4, Y5
+	VBROADCASTSS 224(DI), Y6
+	VFMADD231PS  Y5, Y6, Y0
+	VBROADCASTSS 228(DI), Y6
+	VFMADD231PS  Y5, Y6, Y1
+	VBROADCASTSS 232(DI), Y6
+	VFMADD231PS  Y5, Y6, Y2
+	VBROADCASTSS 236(DI), Y6
+	VFMADD231PS  Y5, Y6, Y3
+	VANDPS       Y12, Y4, Y4
+	VBROADCASTSS 240(DI), Y5
+	VFMADD231PS  Y4, Y5, Y0
+	VBROADCASTSS 244(DI), Y5
+	VFMADD231PS  Y4, Y5, Y1
+	VBROADCASTSS 248(DI), Y5
+	VFMADD231PS  Y4, Y5, Y2
+	VBROADCASTSS 252(DI), Y5
+	VFMADD231PS  Y4, Y5, Y3
+	ADDQ         $+32, AX
+	ADDQ         $+32, DX
+	ADDQ         $0x00000100, DI
+	DECQ         R8
+	JNZ          square1
+
+rest1:
+	ANDQ         $+15, SI
+	JZ           store1
+	CMPQ         SI, $+8
+	JL           last1
+	MOVQ         AX, R8
+	MOVQ         DX, R9
+	MOVQ         R9, R9
+	PREFETCHT1   (R9)
+	VPMOVZXWD    (R8), Y4
 	VPSLLD       $0x10, Y4, Y4
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y5
+	PREFETCHT1   (R9)(CX*1)
+	VPMOVZXWD    (R8)(CX*1), Y5
 	VPSLLD       $0x10, Y5, Y5
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y6
+	PREFETCHT1   (R9)(CX*2)
+	VPMOVZXWD    (R8)(CX*2), Y6
 	VPSLLD       $0x10, Y6, Y6
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y7
+	PREFETCHT1   (R9)(BX*1)
+	VPMOVZXWD    (R8)(BX*1), Y7
 	VPSLLD       $0x10, Y7, Y7
+	LEAQ         (R8)(CX*4), R8
 	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
-	PREFETCHT1   (R10)
-	VPMOVZXWD    (R9), Y8
+	PREFETCHT1   (R9)
+	VPMOVZXWD    (R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	PREFETCHT1   (R10)(CX*1)
-	VPMOVZXWD    (R9)(CX*1), Y9
+	PREFETCHT1   (R9)(CX*1)
+	VPMOVZXWD    (R8)(CX*1), Y9
 	VPSLLD       $0x10, Y9, Y9
-	PREFETCHT1   (R10)(CX*2)
-	VPMOVZXWD    (R9)(CX*2), Y10
+	PREFETCHT1   (R9)(CX*2)
+	VPMOVZXWD    (R8)(CX*2), Y10
 	VPSLLD       $0x10, Y10, Y10
-	PREFETCHT1   (R10)(BX*1)
-	VPMOVZXWD    (R9)(BX*1), Y11
+	PREFETCHT1   (R9)(BX*1)
+	VPMOVZXWD    (R8)(BX*1), Y11
 	VPSLLD       $0x10, Y11, Y11
+	LEAQ         (R8)(CX*4), R8
 	LEAQ         (R9)(CX*4), R9
-	LEAQ         (R10)(CX*4), R10
 	VUNPCKLPS    Y5, Y4, Y12
 	VUNPCKHPS    Y5, Y4, Y4
 	VUNPCKLPS    Y7, Y6, Y5
@@ -127733,12 +129671,10 @@ square1:
 	ADDQ         $+16, AX
 	ADDQ         $+16, DX
 	ADDQ         $0x00000080, DI
-	DECQ         R8
-	JNZ          square1
-
-rest1:
-	ANDQ         $+7, SI
+	SUBQ         $+8, SI
 	JZ           store1
+
+last1:
 	MOVQ         DX, DX
 	LEAQ         kernTail<>+32(SB), R9
 	MOVQ         SI, R8
@@ -127764,6 +129700,7 @@ rest1:
 	SHLQ         $0x08, R8
 	LEAQ         256(R8)(R9*1), R8
 	VMOVQ        R8, X6
+	MOVQ         DX, DX
 	VPMASKMOVD   (AX), X4, X6
 	VPBROADCASTW (AX)(R9*1), X7
 	VPBLENDVB    X5, X7, X6, X6
