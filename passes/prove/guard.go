@@ -13,6 +13,7 @@ type guard struct {
 	values     int         // in F
 	next       []*ir.Value // by Value.ID of a variable: the value that prepare or a micro-batch writes to it
 	after      []*ir.Value // by Value.ID of a variable: the value that update writes to it
+	stateless  values      // that depend on no state of an optimizer, as far as is known
 	flows      []*flow     // by number of micro-batches, the largest last
 	kept       [][]pred    // by flow and micro-batch from 1 on: whether it counts; nil without accumulators
 	skipGroups []*skipGroup
@@ -51,11 +52,11 @@ func (p *proof) guards() *guard {
 	if p.guard != nil {
 		return p.guard
 	}
-	values, _ := p.g.Number()
+	count, _ := p.g.Number()
 	if !p.unitsKnown {
 		_ = ir.InferUnits(p.g) // the rule units reports its errors
 	}
-	g := &guard{p: p, values: values, next: make([]*ir.Value, values), after: make([]*ir.Value, values), origin: make([]origin, values)}
+	g := &guard{p: p, values: count, next: make([]*ir.Value, count), after: make([]*ir.Value, count), origin: make([]origin, count), stateless: make(values, count)}
 	p.guard = g
 	micros := 1
 	for s, n := range p.g.Nodes {

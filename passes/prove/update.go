@@ -162,10 +162,15 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 	}
 }
 
-// linkStates is link for the states of optimizers that v is computed from, such as the moments of a user's rule.
-func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool, seen map[*ir.Value]bool) {
-	if v == nil || seen[v] {
-		return
+// linkStates is link for the states of optimizers that v is computed from, such as the moments of a
+// user's rule. It reports whether there are any. A norm of all gradients, which every update reads,
+// is searched once.
+func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool, seen map[*ir.Value]bool) (any bool) {
+	if v == nil || g.stateless.has(v) {
+		return false
+	}
+	if seen[v] {
+		return true
 	}
 	seen[v] = true
 	variable := v.Next
@@ -174,12 +179,16 @@ func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir
 	}
 	switch {
 	case variable != nil:
-		if variable.Attr.Get("role") == "optimizer" {
+		if any = variable.Attr.Get("role") == "optimizer"; any {
 			g.link(t, n, v, linked)
 		}
 	case g.p.sec[v.Def.ID] == ir.Update:
 		for _, x := range v.Def.In {
-			g.linkStates(t, n, x, linked, seen)
+			any = g.linkStates(t, n, x, linked, seen) || any
 		}
 	}
+	if !any {
+		g.stateless[v.ID] = true
+	}
+	return any
 }
