@@ -104,6 +104,7 @@ func (v *vm) foldRows(t string) {
 		f.at, f.half, f.end = GP64(), GP64(), GP64()
 		MOVQ(src, f.at)
 		MOVQ(end, f.end)
+		f.skip()
 		v.groups(f.wides(), vecs, func(label string, wide int) {
 			f.label, f.wide = label, wide
 			LEAQ(Mem{Base: f.at, Index: f.apart, Scale: 4}, f.half)
@@ -153,6 +154,17 @@ func (f *folded) wides() []int {
 		return []int{8, 4, 1}
 	}
 	return []int{4, 1}
+}
+
+// skip passes by groups whose sums are in the frame if each of all 64 chains has a row at most: storing and loading them would then
+// take longer than reading pieces half as long.
+func (f *folded) skip() {
+	if len(f.frame) == 0 || f.t != "F32" {
+		return
+	}
+	rows := ptrParam("rows")
+	CMPQ(rows, imm(64))
+	JLE(LabelRef("eightDone"))
 }
 
 // spilled reserves the frame for sums of the widest group that do not fit in registers.

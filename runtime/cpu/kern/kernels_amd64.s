@@ -136608,6 +136608,9 @@ slot:
 	MOVQ vecs+16(FP), R10
 	MOVQ CX, R11
 	MOVQ BX, R13
+	MOVQ rows+8(FP), R12
+	CMPQ R12, $+64
+	JLE  eightDone
 	CMPQ R10, $+8
 	JL   eightDone
 
