@@ -468,6 +468,9 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	if m.p.Narrow && m.wanted(n.Out[0]) {
 		return nil // and what the update reads is as wide as its operands
 	}
+	if b := m.base[of.Out[0].ID]; b.Def != nil && m.node[b.Def.ID].class == ir.Keep {
+		return nil // what a view shows of a kept row is f32, however it is stored
+	}
 	if !m.castsFirst(n) && !m.castsFirst(of) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
 	}

@@ -28,6 +28,7 @@ func TestStepsOnceRefused(t *testing.T) {
 		{"a function and a gradient alike", []string{"oneflow-bf16", "oneflow-f16"}, alikeGradients},
 		{"gradients that the source has in the other 16 bits", []string{"oneflow-f16", "mixed-f16"}, otherGradients},
 		{"a part of a weight that is cast", []string{"o1-f16", "oneflow-f16"}, castWeight},
+		{"parts of a norm in products", []string{"mixed-f16", "mixed-bf16"}, slicedNorm},
 		{"Lion with a clipped gradient in 16 bits", []string{"mixed-bf16", "o2-bf16"}, clippedLion},
 		{"the gradient of a weight that is moved", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, movedWeight},
 		{"a returned value, moved for sums", []string{"mixed-f16", "mixed-bf16"}, movedResult},
@@ -149,6 +150,13 @@ func castWeight(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
 	w := m.Cast(m.Param("w", ampc.Fill(1), 7, 15), ampc.F16)
 	sums := m.ReduceL1(part(m, w, 4, 5), ampc.ReduceOptions{Axes: []int{0}})
 	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.ReduceMean(m.Square(sums))}}
+}
+
+func slicedNorm(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	norm := m.RMSNorm("norm", m.Param("w", ampc.Fill(1), 6, 33))
+	one := m.Linear("one", part(m, norm, 8, 6), 4)
+	two := m.Linear("two", m.Tile(part(m, norm, 2, 3), 2, 3), 4)
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.Add(m.ReduceMean(m.Square(one)), m.ReduceMean(m.Square(two)))}}
 }
 
 func clippedLion(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
