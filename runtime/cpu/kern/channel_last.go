@@ -9,6 +9,7 @@ const (
 	lastColumns = 256     // most columns of a strip
 	lastVector  = 1 << 10 // elements of a repeated vector of channels
 	longVector  = 1 << 12 // most elements of a longer one that is whole vectors of the path
+	pageSkew    = 512     // elements from the start of a page: loads at the same place in a page as a store wait for it
 )
 
 // lastTask is such a norm in progress; each strip of a block, or part of all rows, is a task.
@@ -193,9 +194,9 @@ func (t *lastTask) moments(w *worker, s channelStrip) {
 // first that are done, to chain to. each is what follows from the two sums of a column.
 func (t *lastTask) sumChains(w *worker, s channelStrip, mean []float32, passes func(at, done, n, to int, chains [2][]float32), each func(i int, a, b float32) pieceSums) {
 	size := min(lanes, s.rows) * s.cols
-	both := w.row[5].get(2 * size)
+	both := w.row[5].get(2*size + 2*pageSkew)[pageSkew:]
 	clear(both)
-	chains := [2][]float32{both[:size], both[size:]}
+	chains := [2][]float32{both[:size], both[size+pageSkew/2:][:size]}
 	t.runs(s, func(deep, at, to, n int) {
 		done := t.byKernel(w, mean, chains[:], deep, at, to, n)
 		for i := 0; done < n && i < deep; i++ {
@@ -271,10 +272,10 @@ func (t *lastTask) someRows(w *worker, task int) {
 
 // vectors are repeated vectors of channels of a set: of values of statistics, in order.
 func (t *lastTask) vectors(w *worker, set int, values ...[]float32) (v [4][]float32) {
-	c, width := t.n.Channels, roundUp(t.repeat*t.n.Channels, columnUnit)
-	all, stats := w.row[0].get(len(v)*width), c/t.shared
+	c, width := t.n.Channels, roundUp(t.repeat*t.n.Channels, columnUnit)+columnUnit
+	all, stats := w.row[0].get(len(v)*width+pageSkew), c/t.shared
 	for k := range v {
-		if v[k] = all[k*width:][:t.repeat*c]; k >= len(values) {
+		if v[k] = all[k*width+pageSkew:][:t.repeat*c]; k >= len(values) {
 			continue
 		}
 		of := values[k][set*stats:][:stats]
