@@ -1,9 +1,8 @@
 package lower
 
 import (
-	"fmt"
+	"math"
 	"slices"
-	"strings"
 
 	"ampc/ir"
 )
@@ -19,14 +18,13 @@ func (p *Program) Batch(part Part) {
 	for i := range steps {
 		s := &steps[i]
 		open = slices.DeleteFunc(open, func(b *openBatch) bool { return b.clashes(p, s) })
-		key, ok := p.alike(s)
-		if !ok {
+		if !p.batched(s) {
 			continue
 		}
-		k := slices.IndexFunc(open, func(b *openBatch) bool { return b.key == key })
+		k := slices.IndexFunc(open, func(b *openBatch) bool { return b.steps[0].Cluster.alike(s.Cluster) })
 		if k < 0 {
 			k = len(open)
-			open = append(open, &openBatch{key: key, reads: map[BufferID]bool{}, puts: map[BufferID]bool{}})
+			open = append(open, &openBatch{reads: map[BufferID]bool{}, puts: map[BufferID]bool{}})
 		}
 		open[k].add(p, i, s)
 		of[i] = open[k]
@@ -55,7 +53,6 @@ func (p *Program) Batch(part Part) {
 
 // openBatch is a batch that further steps may join.
 type openBatch struct {
-	key         string
 	steps       []*Step
 	from        []int
 	reads, puts map[BufferID]bool // roots that its steps read and write
@@ -82,40 +79,31 @@ func (b *openBatch) clashes(p *Program, s *Step) bool {
 		})
 }
 
-// alike returns the key of steps that may be joined: clusters of the same code, each of whose
-// accesses covers a whole tensor or repeats one element that they all share. ok is false for other
-// steps.
-func (p *Program) alike(s *Step) (key string, ok bool) {
+// batched reports whether a step may be joined with others: a cluster each of whose accesses covers a
+// whole tensor or, of loads, repeats one element.
+func (p *Program) batched(s *Step) bool {
 	g := s.Cluster
 	if s.Kind != KindCluster || Count(g.Shape) < 2 || s.Stream != 0 {
-		return "", false
+		return false
 	}
-	for _, i := range g.Code {
-		if i.Op == ir.PIndex || i.Op == ir.PPhilox {
-			return "", false
-		}
+	return !slices.ContainsFunc(g.Code, func(i ir.Instr) bool { return i.Op == ir.PIndex || i.Op == ir.PPhilox }) &&
+		!slices.ContainsFunc(g.Loads, func(a Access) bool { return !a.Covers(p, g.Shape) && !a.repeats() }) &&
+		!slices.ContainsFunc(g.Stores, func(a Access) bool { return !a.Covers(p, g.Shape) })
+}
+
+// alike reports whether two clusters, whose steps may be joined, run the same code, and repeat elements
+// that they share.
+func (g *Cluster) alike(h *Cluster) bool {
+	same := func(a, b ir.Instr) bool { // 0 is not -0
+		bits := math.Float64bits(a.Imm) == math.Float64bits(b.Imm)
+		a.Imm, b.Imm = 0, 0
+		return bits && a == b
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%v", g.Code)
-	for i := range g.Loads {
-		a := &g.Loads[i]
-		switch {
-		case a.Covers(p, g.Shape):
-			fmt.Fprintf(&b, " %s", a.DType)
-		case a.repeats():
-			fmt.Fprintf(&b, " %s of %d", a.DType, a.Buffer)
-		default:
-			return "", false
-		}
-	}
-	for i := range g.Stores {
-		a := &g.Stores[i]
-		if !a.Covers(p, g.Shape) {
-			return "", false
-		}
-		fmt.Fprintf(&b, " %s=%d", a.DType, a.Reg)
-	}
-	return b.String(), true
+	return slices.EqualFunc(g.Code, h.Code, same) &&
+		slices.EqualFunc(g.Loads, h.Loads, func(a, b Access) bool {
+			return a.DType == b.DType && a.repeats() == b.repeats() && (!a.repeats() || a.Buffer == b.Buffer)
+		}) &&
+		slices.EqualFunc(g.Stores, h.Stores, func(a, b Access) bool { return a.DType == b.DType && a.Reg == b.Reg })
 }
 
 // Covers reports whether a reads or writes all elements of its buffer in their order.

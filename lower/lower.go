@@ -426,6 +426,16 @@ func (p *Program) Traffic(s *Step) (sum int64) {
 
 // each calls f once for each tensor of list, with the bytes of it that list names.
 func (p *Program) each(list []BufferID, f func(id BufferID, bytes int64)) {
+	if len(list) > longList {
+		of, seen := p.byRoot(list), make(map[BufferID]bool, len(list))
+		for _, id := range list {
+			if id != None && !seen[p.Buffers[id].Root] {
+				seen[p.Buffers[id].Root] = true
+				f(id, p.touched(of[p.Buffers[id].Root], id))
+			}
+		}
+		return
+	}
 	for i, id := range list {
 		if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
 			f(id, p.touched(list[i:], id))
@@ -438,7 +448,7 @@ func (p *Program) sameRoot(a, b BufferID) bool { return p.Buffers[a].Root == p.B
 // touched is the number of bytes of id's root that list names.
 func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 	whole := p.Buffers[p.Buffers[id].Root].Size
-	seen := map[string]bool{}
+	var seen members[string]
 	for _, other := range list {
 		if other == None || !p.sameRoot(other, id) {
 			continue
@@ -447,8 +457,8 @@ func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 		if b.dense() {
 			return whole
 		}
-		if key := b.view().Key(); !seen[key] {
-			seen[key] = true
+		if key := b.view().Key(); !seen.has(key) {
+			seen.add(key)
 			sum += b.Size
 		}
 	}
@@ -458,9 +468,13 @@ func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 // refreshWritten adds steps to prepare that cast variables to the weight copies that the update
 // keeps. A runtime skips these steps while the copies are current (see Target.Refreshes).
 func (l *Lowerer) refreshWritten() {
+	vars := make(map[string]*ir.Value, len(l.g.Vars))
+	for _, v := range l.g.Vars {
+		vars[v.Name] = v
+	}
 	for _, v := range l.g.Vars {
 		of, _ := v.Attr.Get("of").(string)
-		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
+		if from := vars[of]; v.Attr.Get("role") == ir.RoleCopy && from != nil {
 			in, out, shape := l.buf[from.ID], l.buf[v.ID], ir.Sizes(v.Type.Shape)
 			l.runs(PlannedCluster{Name: v.String(), Part: l.at, Ports: []Port{{Root: in, DType: from.Type.DType}, {Root: out, DType: v.Type.DType, Write: true}}})
 			l.emit(Step{Kind: KindCluster, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Cluster: &Cluster{

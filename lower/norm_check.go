@@ -25,10 +25,19 @@ func (l *Lowerer) lowerParts(nodes []*ir.Node) bool {
 	head := nodes[0]
 	s := Step{Kind: KindKernel, Node: NodeRef{head.Name(), head.Pos}, Kernel: &Kernel{Name: head.Def().Name, Node: detached(head)}}
 	made := map[*ir.Value]int{} // the result that holds a value
+	inside, operands := membersOf(nodes), map[BufferID]int{None: -1}
+	operand := func(id BufferID) int {
+		at, ok := operands[id]
+		if !ok {
+			at = len(s.In)
+			s.In, operands[id] = append(s.In, id), at
+		}
+		return at
+	}
 	for _, n := range nodes {
 		for _, v := range n.In {
-			if v == nil || v.Def == nil || !contains(nodes, v.Def) {
-				s.operand(l.in(v))
+			if v == nil || v.Def == nil || !inside.has(v.Def) {
+				operand(l.in(v))
 			}
 		}
 		for _, v := range n.Out {
@@ -42,7 +51,7 @@ func (l *Lowerer) lowerParts(nodes []*ir.Node) bool {
 			if i, ok := made[v]; ok {
 				part.In = append(part.In, len(s.In)+i)
 			} else {
-				part.In = append(part.In, s.operand(l.in(v)))
+				part.In = append(part.In, operand(l.in(v)))
 			}
 		}
 		for _, v := range n.Out {

@@ -56,11 +56,15 @@ func (l *Lowerer) planned(nodes []scheduled) {
 	room, tensors := make([]Port, 0, count), make([]tensor, 0, count)
 	for i := range nodes {
 		c := PlannedCluster{Name: nodes[i].nodes[0].Name(), Part: l.at, nodes: nodes[i].nodes, tensors: tensors[len(tensors):]}
-		from := len(room)
+		ports := members[Port]{list: room[len(room):]}
+		inside := membersOf(nodes[i].nodes)
 		for _, n := range nodes[i].nodes {
-			room = l.portsOf(room, from, n, nodes[i].nodes, &c)
+			l.portsOf(&ports, n, &inside, &c)
 		}
-		c.Ports = room[from:len(room):len(room)]
+		c.Ports = slices.Clip(ports.list)
+		if n := len(room) + len(c.Ports); n <= cap(room) { // else they are elsewhere
+			room = room[:n]
+		}
 		if n := len(tensors) + len(c.tensors); n <= cap(tensors) { // else they are elsewhere
 			tensors = tensors[:n]
 		}
@@ -68,28 +72,26 @@ func (l *Lowerer) planned(nodes []scheduled) {
 	}
 }
 
-// portsOf appends the ports of node n of a cluster that ports[from:] lacks.
-func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node, c *PlannedCluster) []Port {
+// portsOf adds the ports of node n of a cluster.
+func (l *Lowerer) portsOf(ports *members[Port], n *ir.Node, cluster *members[*ir.Node], c *PlannedCluster) {
 	add := func(v *ir.Value, write, unread bool) {
 		p := l.port(v, write)
 		p.Unread = unread
 		c.tensors = append(c.tensors, l.tensorAt(v, p))
-		if !slices.Contains(ports[from:], p) {
-			ports = append(ports, p)
-		}
+		ports.add(p)
 	}
 	if w := l.spreadOf(n); w != nil && w.Index != nil {
-		return ports // readers have them
+		return // readers have them
 	}
 	c.View = c.View || n.Def().Is(ir.View) || l.views.Shared[n]
 	for i, v := range n.In {
-		if v != nil && (v.Def == nil || !contains(cluster, v.Def)) {
+		if v != nil && (v.Def == nil || !cluster.has(v.Def)) {
 			if w := l.images[v]; w != nil && w.Index != nil {
 				add(w.Outputs, false, false)
 				add(w.Index, false, false)
 				continue
 			}
-			if norm := l.again(n, v, cluster); norm != nil {
+			if norm := l.again(n, v, cluster.list); norm != nil {
 				add(v, false, true)
 				for _, x := range norm.In[1:3] {
 					if x != nil {
@@ -107,9 +109,9 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 				}
 				continue
 			}
-			if bits, ok := l.signsOf(n, i, cluster); ok {
+			if bits, ok := l.signsOf(n, i, cluster.list); ok {
 				add(v, false, true)
-				ports = append(ports, Port{Root: bits, DType: ir.U8})
+				ports.add(Port{Root: bits, DType: ir.U8})
 				continue
 			}
 			add(v, false, n.OperandDef(i).Unread || l.p.Target.Caps().Skips(n, i, l.unread) || l.pooled[n] && (i == 1 || i == 2))
@@ -117,16 +119,15 @@ func (l *Lowerer) portsOf(ports []Port, from int, n *ir.Node, cluster []*ir.Node
 	}
 	for _, v := range n.Out {
 		switch {
-		case l.stored(v, cluster):
+		case l.leaves(v, cluster.has):
 			add(v, true, l.unstored(v))
 			if bits, ok := l.signs[v]; ok {
-				ports = append(ports, Port{Root: bits, DType: ir.U8, Write: true})
+				ports.add(Port{Root: bits, DType: ir.U8, Write: true})
 			}
 		case len(l.uses.Of(v)) == 0:
 			add(v, true, true)
 		}
 	}
-	return ports
 }
 
 // again is the norm from whose operand a launch computes v again, which n reads (ir.Caps.Again), or

@@ -1,6 +1,10 @@
 package lower
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // readers knows which nodes read the values of a graph.
 type readers struct {
@@ -21,13 +25,10 @@ func newReaders(g *ir.Graph) *readers {
 
 // stored reports whether v is returned, or read outside of nodes.
 func (r *readers) stored(v *ir.Value, nodes []*ir.Node) bool {
-	if v.Next != nil || r.returned[v.ID] {
-		return true
-	}
-	for _, u := range r.uses.Of(v) {
-		if !contains(nodes, u.Node) {
-			return true
-		}
-	}
-	return false
+	return r.leaves(v, func(n *ir.Node) bool { return contains(nodes, n) })
+}
+
+// leaves reports whether v is returned, or read by nodes that are not inside.
+func (r *readers) leaves(v *ir.Value, inside func(n *ir.Node) bool) bool {
+	return v.Next != nil || r.returned[v.ID] || slices.ContainsFunc(r.uses.Of(v), func(u ir.Use) bool { return !inside(u.Node) })
 }

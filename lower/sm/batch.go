@@ -1,8 +1,6 @@
 package sm
 
 import (
-	"slices"
-
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/ptx"
@@ -64,8 +62,16 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 	if err != nil {
 		return s, err
 	}
-	add := func(list *[]lower.BufferID, id lower.BufferID) {
-		if !slices.Contains(*list, id) {
+	var known [2]map[lower.BufferID]bool // operands and results of s
+	for i, list := range [2][]lower.BufferID{s.In, s.Out} {
+		known[i] = map[lower.BufferID]bool{}
+		for _, id := range list {
+			known[i][id] = true
+		}
+	}
+	add := func(i int, list *[]lower.BufferID, id lower.BufferID) {
+		if !known[i][id] {
+			known[i][id] = true
 			*list = append(*list, id)
 		}
 	}
@@ -82,10 +88,10 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 			g := groups[w.Tensor]
 			if store := w.Access - len(g.Loads); store >= 0 {
 				word.Buffer = g.Stores[store].Buffer
-				add(&s.Out, word.Buffer)
+				add(1, &s.Out, word.Buffer)
 			} else {
 				word.Buffer = g.Loads[w.Access].Buffer
-				add(&s.In, word.Buffer)
+				add(0, &s.In, word.Buffer)
 			}
 		}
 		s.Launch.Table = append(s.Launch.Table, word)
