@@ -12,7 +12,8 @@ import (
 // the clusters that run as one kernel and their ports, solves it, and writes the solution to want.
 func (a *assigner) mincut() error {
 	m := newPlanner(a)
-	m.g.Together(m.parts, m.variables)
+	m.parts()
+	m.variables() // which reads the parts
 	m.joinProducts()
 	m.constraints()
 	if err := m.clusters(); err != nil {
