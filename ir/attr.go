@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -117,15 +118,20 @@ func attrEqual(x, y any) bool {
 		return ok && slices.Equal(x, y)
 	case []float64:
 		y, ok := y.([]float64)
-		return ok && slices.Equal(x, y)
+		return ok && slices.EqualFunc(x, y, sameNumber)
 	case *Graph:
 		y, ok := y.(*Graph)
 		return ok && equalNested(x, y)
 	case float64:
 		y, ok := y.(float64)
-		return ok && (x == y || x != x && y != y)
+		return ok && sameNumber(x, y)
 	}
 	return x == y
+}
+
+// sameNumber reports whether x and y are the same number, 0 and -0 being two, or both NaN.
+func sameNumber(x, y float64) bool {
+	return math.Float64bits(x) == math.Float64bits(y) || x != x && y != y
 }
 
 // Equal reports whether both lists have the same attributes.

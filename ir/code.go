@@ -1,5 +1,7 @@
 package ir
 
+import "math"
+
 // Prim is a primitive of elementwise code.
 type Prim uint8
 
@@ -90,6 +92,13 @@ type Instr struct {
 	Int     int64
 }
 
+// Same reports whether two instructions compute the same bits. Other than ==, it tells 0 from -0.
+func (i Instr) Same(j Instr) bool {
+	bits := math.Float64bits(i.Imm) == math.Float64bits(j.Imm)
+	i.Imm, j.Imm = 0, 0
+	return bits && i == j
+}
+
 // Code is straight-line scalar code, applied to every element. A node's code
 // is emitted by its row; the code of a cluster is the codes of its members joined.
 // Registers of float type compute in f32 (F64 only where an operand is f64):
@@ -125,7 +134,7 @@ func RegType(d DType) DType {
 
 func (c *Code) emit(i Instr) Reg {
 	for r := len(c.Ins) - 1; r >= 0 && r >= len(c.Ins)-32; r-- { // the last 32 instructions are enough for common subexpressions of one row
-		if c.Ins[r] == i {
+		if c.Ins[r].Same(i) {
 			return Reg(r)
 		}
 	}

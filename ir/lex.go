@@ -159,7 +159,7 @@ func scalarValue(text string) any {
 	case "false":
 		return false
 	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && text != "-0" { // which is a float
 		return n
 	}
 	if d, ok := DTypeOf(text); ok {

@@ -1,7 +1,6 @@
 package lower
 
 import (
-	"math"
 	"slices"
 
 	"ampc/ir"
@@ -94,12 +93,7 @@ func (p *Program) batched(s *Step) bool {
 // alike reports whether two clusters, whose steps may be joined, run the same code, and repeat elements
 // that they share.
 func (g *Cluster) alike(h *Cluster) bool {
-	same := func(a, b ir.Instr) bool { // 0 is not -0
-		bits := math.Float64bits(a.Imm) == math.Float64bits(b.Imm)
-		a.Imm, b.Imm = 0, 0
-		return bits && a == b
-	}
-	return slices.EqualFunc(g.Code, h.Code, same) &&
+	return slices.EqualFunc(g.Code, h.Code, ir.Instr.Same) &&
 		slices.EqualFunc(g.Loads, h.Loads, func(a, b Access) bool {
 			return a.DType == b.DType && a.repeats() == b.repeats() && (!a.repeats() || a.Buffer == b.Buffer)
 		}) &&
