@@ -29,6 +29,7 @@ func TestStepsOnceRefused(t *testing.T) {
 		{"gradients that the source has in the other 16 bits", []string{"oneflow-f16", "mixed-f16"}, otherGradients},
 		{"a part of a weight that is cast", []string{"o1-f16", "oneflow-f16"}, castWeight},
 		{"parts of a norm in products", []string{"mixed-f16", "mixed-bf16"}, slicedNorm},
+		{"a product, and the same in tf32", []string{"mixed-f16", "mixed-bf16"}, twoProducts},
 		{"Lion with a clipped gradient in 16 bits", []string{"mixed-bf16", "o2-bf16"}, clippedLion},
 		{"the gradient of a weight that is moved", []string{"mixed-f16-trunk", "mixed-bf16-trunk"}, movedWeight},
 		{"a returned value, moved for sums", []string{"mixed-f16", "mixed-bf16"}, movedResult},
@@ -157,6 +158,14 @@ func slicedNorm(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
 	one := m.Linear("one", part(m, norm, 8, 6), 4)
 	two := m.Linear("two", m.Tile(part(m, norm, 2, 3), 2, 3), 4)
 	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: m.Add(m.ReduceMean(m.Square(one)), m.ReduceMean(m.Square(two)))}}
+}
+
+func twoProducts(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {
+	w, x := m.Param("w", ampc.Fill(1), 5, 7), m.Input("x", ampc.F32, 7, 9)
+	product := m.Matmul(w, x)
+	rounded := m.IR().Emit(ir.OpMatmul, []*ir.Value{w.IR(), x.IR()}, ir.Attrs{{Name: "math", Value: "tf32"}})
+	sum := m.Add(m.ReduceMean(m.Square(product)), m.ReduceMean(m.Square(m.Lookup(rounded[0].Name))))
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0)}, []ampc.Loss{{Value: sum}}
 }
 
 func clippedLion(m *ampc.Model) (ampc.TrainConfig, []ampc.Loss) {

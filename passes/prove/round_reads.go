@@ -43,8 +43,8 @@ type movedRead struct {
 }
 
 // image is the node of T that computes what n of F computes, or nil. Of several, it is one that
-// computes in f64 if n does, is in n's section, has the pin that allows most, and is of class low if
-// and only if n stores 16 bits.
+// computes in f64 if n does, is in n's section, has the pin that allows most, is of class low if and
+// only if n stores 16 bits, and has n's math.
 func (r *rounding) image(n *ir.Node) *ir.Node {
 	e := r.m.f.entity[n.ID]
 	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
@@ -57,18 +57,21 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 	for k := best; ; k = r.m.nodes[r.m.sameEntity[k.ID]] {
 		s := 0
 		if len(k.Out) == len(n.Out) && !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return inF64(v) != inF64(k.Out[v.Idx]) }) {
-			s = 16
+			s = 32
 		}
 		if r.m.t.section[k.ID] == r.sec[n.ID] {
-			s += 8
+			s += 16
 		}
 		switch r.pin(k) {
 		case ir.PinLow:
-			s += 4
+			s += 8
 		case ir.Unpinned:
-			s += 2
+			s += 4
 		}
 		if len(n.Out) > 0 && (r.rowClass(k) == ir.Low) == n.Out[0].Type.DType.Low() {
+			s += 2
+		}
+		if k.Str("math") == n.Str("math") {
 			s++
 		}
 		if s > score {
