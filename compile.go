@@ -137,11 +137,11 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 		return nil, sized(err)
 	}
 	g.DropUnused()
-	lowered := lower.Lower
+	program := lower.Lower
 	if !p.Prove {
-		lowered = lower.Unverified
+		program = lower.Unverified
 	}
-	if step.program, err = lowered(g, target); err != nil {
+	if step.program, err = program(g, target); err != nil {
 		return nil, sized(err)
 	}
 	return step, nil

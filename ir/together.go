@@ -21,6 +21,11 @@ func (g *Graph) Together(fs ...func()) {
 		}
 		return
 	}
+	Together(fs...)
+}
+
+// Together is Graph.Together for what is large enough.
+func Together(fs ...func()) {
 	last := len(fs) - 1
 	caught := make([]any, last)
 	var others sync.WaitGroup

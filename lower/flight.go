@@ -91,20 +91,16 @@ type following struct {
 
 func (p *Program) following(part Part) *following {
 	f := &following{p: p, part: part, reads: map[BufferID][]int{}, writes: map[BufferID][]int{}}
+	note := func(list []BufferID, of map[BufferID][]int, step int) {
+		for _, id := range list {
+			if root := p.rootOf(id); root != None {
+				of[root] = append(of[root], step)
+			}
+		}
+	}
 	for i := range p.Parts[part] {
-		s := &p.Parts[part][i]
-		for _, id := range s.In {
-			if p.has(id) {
-				root := p.Buffers[id].Root
-				f.reads[root] = append(f.reads[root], i)
-			}
-		}
-		for _, id := range s.Out {
-			if p.has(id) {
-				root := p.Buffers[id].Root
-				f.writes[root] = append(f.writes[root], i)
-			}
-		}
+		note(p.Parts[part][i].In, f.reads, i)
+		note(p.Parts[part][i].Out, f.writes, i)
 	}
 	return f
 }
@@ -121,21 +117,17 @@ func (f *following) needs(i int) int {
 	}
 	for m := from; m < to; m++ {
 		for _, id := range steps[m].Out {
-			if f.p.has(id) {
-				next(f.reads[f.p.Buffers[id].Root])
-				next(f.writes[f.p.Buffers[id].Root])
-			}
+			next(f.reads[f.p.rootOf(id)]) // no step reads or writes None
+			next(f.writes[f.p.rootOf(id)])
 		}
 		for _, id := range steps[m].In {
-			if f.p.has(id) {
-				next(f.writes[f.p.Buffers[id].Root])
-			}
+			next(f.writes[f.p.rootOf(id)])
 		}
 	}
 	return first
 }
 
-// message returns the message that step i of a part starts, or nil.
+// message returns the message that step i of a part starts, or nil. Messages are in the order of steps.
 func (p *Program) message(part Part, i int) *Message {
 	k, ok := slices.BinarySearchFunc(p.Messages, i, func(m Message, i int) int { return cmp.Or(cmp.Compare(m.Part, part), cmp.Compare(m.Step, i)) })
 	if !ok {

@@ -426,19 +426,12 @@ func (p *Program) Traffic(s *Step) (sum int64) {
 
 // each calls f once for each tensor of list, with the bytes of it that list names.
 func (p *Program) each(list []BufferID, f func(id BufferID, bytes int64)) {
-	if len(list) > longList {
-		of, seen := p.byRoot(list), make(map[BufferID]bool, len(list))
-		for _, id := range list {
-			if id != None && !seen[p.Buffers[id].Root] {
-				seen[p.Buffers[id].Root] = true
-				f(id, p.touched(of[p.Buffers[id].Root], id))
-			}
-		}
-		return
-	}
-	for i, id := range list {
-		if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
-			f(id, p.touched(list[i:], id))
+	of := groupedBy(list, p.rootOf)
+	var seen members[BufferID]
+	for _, id := range list {
+		if root := p.rootOf(id); root != None && !seen.has(root) {
+			seen.add(root)
+			f(id, p.touched(of.with(root), id))
 		}
 	}
 }

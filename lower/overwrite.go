@@ -8,26 +8,22 @@ import (
 
 // overlay finds the results of a step that may be stored over operands.
 type overlay struct {
-	p *Program
-	s *Step
-	// Of a step with a long list, by root: its operands, its results, and its clusters that load from the
-	// root or store to it.
-	in, out  map[BufferID][]BufferID
-	clusters map[BufferID][]*Cluster
+	p        *Program
+	s        *Step
+	in, out  grouped[BufferID, BufferID] // operands and results, by root
+	clusters map[BufferID][]*Cluster     // of a step with a long list, by root: those that load from it or store to it
 }
 
 func (p *Program) overlay(s *Step) overlay {
-	o := overlay{p: p, s: s}
+	o := overlay{p: p, s: s, in: groupedBy(s.In, p.rootOf), out: groupedBy(s.Out, p.rootOf)}
 	if max(len(s.In), len(s.Out)) <= longList {
 		return o
 	}
-	o.in, o.out = p.byRoot(s.In), p.byRoot(s.Out)
 	o.clusters = map[BufferID][]*Cluster{}
 	for _, g := range s.overlaid() {
 		for _, list := range [2][]Access{g.Loads, g.Stores} {
 			for i := range list {
-				if id := list[i].Buffer; p.has(id) {
-					root := p.Buffers[id].Root
+				if root := p.rootOf(list[i].Buffer); root != None {
 					o.clusters[root] = append(o.clusters[root], g)
 				}
 			}
@@ -36,19 +32,16 @@ func (p *Program) overlay(s *Step) overlay {
 	return o
 }
 
-func (p *Program) byRoot(list []BufferID) map[BufferID][]BufferID {
-	of := make(map[BufferID][]BufferID, len(list))
-	for _, id := range list {
-		if p.has(id) {
-			root := p.Buffers[id].Root
-			of[root] = append(of[root], id)
-		}
-	}
-	return of
-}
-
 // has reports whether p has a buffer id.
 func (p *Program) has(id BufferID) bool { return id >= 0 && int(id) < len(p.Buffers) }
+
+// rootOf is the root of a buffer, None if p has no such buffer.
+func (p *Program) rootOf(id BufferID) BufferID {
+	if !p.has(id) {
+		return None
+	}
+	return p.Buffers[id].Root
+}
 
 // overlaid are the clusters whose stores may overwrite operands of s.
 func (s *Step) overlaid() []*Cluster {
@@ -56,22 +49,6 @@ func (s *Step) overlaid() []*Cluster {
 		return []*Cluster{s.Epilogue}
 	}
 	return s.Clusters()
-}
-
-// operands are the operands of the step with this root; of a step with short lists all.
-func (o *overlay) operands(root BufferID) []BufferID {
-	if o.in != nil {
-		return o.in[root]
-	}
-	return o.s.In
-}
-
-// results are the results of the step with this root; of a step with short lists all.
-func (o *overlay) results(root BufferID) []BufferID {
-	if o.out != nil {
-		return o.out[root]
-	}
-	return o.s.Out
 }
 
 // touching are the clusters that load from a root or store to it; of a step with short lists all.
@@ -99,7 +76,7 @@ func (o *overlay) may(in, out BufferID) bool {
 			return i >= 0 && s.Out[i] == out && o.once(a.Root)
 		}
 		if s.Kernel.Node.Def().Elem != nil {
-			return a.Type == b.Type && !slices.ContainsFunc(o.operands(a.Root), func(id BufferID) bool { return again(id) && p.Buffers[id].Type != b.Type })
+			return a.Type == b.Type && !slices.ContainsFunc(o.in.with(a.Root), func(id BufferID) bool { return again(id) && p.Buffers[id].Type != b.Type })
 		}
 		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && o.once(a.Root)
 	case KindCluster, KindGemm, KindConv:
@@ -115,7 +92,7 @@ func (o *overlay) may(in, out BufferID) bool {
 // once reports whether the step has one operand with this root.
 func (o *overlay) once(root BufferID) bool {
 	count := 0
-	for _, id := range o.operands(root) {
+	for _, id := range o.in.with(root) {
 		if id != None && o.p.Buffers[id].Root == root {
 			count++
 		}

@@ -119,7 +119,7 @@ func (v *checker) overlay(at int32) overlay {
 	if ok {
 		return o
 	}
-	if o = v.p.overlay(v.steps[at]); o.in != nil {
+	if o = v.p.overlay(v.steps[at]); o.clusters != nil {
 		v.overlays[at] = o
 	}
 	return o
@@ -158,7 +158,7 @@ func (v *checker) step(s *Step, at int32) error {
 		if id == None {
 			continue
 		}
-		if id < 0 || int(id) >= len(v.p.Buffers) {
+		if !v.p.has(id) {
 			return fmt.Errorf("reads buffer %d of %d", id, len(v.p.Buffers))
 		}
 		root := v.p.Buffers[id].Root
@@ -172,7 +172,7 @@ func (v *checker) step(s *Step, at int32) error {
 	}
 	over := v.overlay(at)
 	for _, id := range s.Out {
-		if id < 0 || int(id) >= len(v.p.Buffers) {
+		if !v.p.has(id) {
 			return fmt.Errorf("writes buffer %d of %d", id, len(v.p.Buffers))
 		}
 		root := v.p.Buffers[id].Root
@@ -184,7 +184,7 @@ func (v *checker) step(s *Step, at int32) error {
 			v.first[root] = at
 		}
 		if v.last[root] == at { // read by this step, or written before
-			for _, in := range over.operands(root) {
+			for _, in := range over.in.with(root) {
 				if in != None && v.p.Buffers[in].Root == root && !over.may(in, id) {
 					return fmt.Errorf("overwrites its operand %%%s, which it reads at other points", v.p.Buffers[in].Name)
 				}

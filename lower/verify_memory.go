@@ -98,12 +98,12 @@ func (v *checker) inPlace(in, out BufferID) bool {
 	if v.last[in] != at && !s.sends() {
 		return false
 	}
-	for _, x := range over.operands(in) {
+	for _, x := range over.in.with(in) {
 		if x == None || v.p.Buffers[x].Root != in {
 			continue
 		}
 		read = true
-		if !slices.ContainsFunc(over.results(out), func(y BufferID) bool { return v.p.Buffers[y].Root == out && over.may(x, y) }) {
+		if !slices.ContainsFunc(over.out.with(out), func(y BufferID) bool { return v.p.Buffers[y].Root == out && over.may(x, y) }) {
 			return false
 		}
 	}

@@ -1,11 +1,11 @@
 package lower
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 
 	"ampc/ir"
 )
@@ -46,37 +46,21 @@ const manyClusters = 5000
 // verifyRuns compares the steps with their clusters and returns the error of the first cluster that has
 // one.
 func (p *Program) verifyRuns(runs []run) error {
-	parts, errs := 1, make([]error, 1)
+	parts := 1
 	if len(runs) >= manyClusters {
 		parts = 4 * runtime.GOMAXPROCS(0) // some take longer than others
-		errs = make([]error, parts)
 	}
-	caught := make([]any, parts)
-	var others sync.WaitGroup
+	errs, verify := make([]error, parts), make([]func(), parts)
 	for part := range parts {
-		verify := func() {
-			defer func() { caught[part] = recover() }()
+		verify[part] = func() {
 			b := &body{p: p}
 			for k := len(runs) * part / parts; k < len(runs)*(part+1)/parts && errs[part] == nil; k++ {
 				errs[part] = b.verifyRun(&p.Planned[k], runs[k])
 			}
 		}
-		if parts == 1 {
-			verify()
-		} else {
-			others.Go(verify)
-		}
 	}
-	others.Wait()
-	for part, err := range errs {
-		if caught[part] != nil {
-			panic(caught[part])
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	ir.Together(verify...)
+	return cmp.Or(errs...)
 }
 
 // verifyRun compares cluster c with the step that runs it, which may run more.

@@ -145,7 +145,7 @@ func TestUpdateOfManyParameters(t *testing.T) {
 	if len(s.Clusters()) != count {
 		t.Fatalf("the update has %d clusters, want %d\n%s", len(s.Clusters()), count, p)
 	}
-	indexed, searched := p.overlay(s), overlay{p: p, s: s}
+	indexed, searched := p.overlay(s), overlay{p: p, s: s, in: grouped[BufferID, BufferID]{list: s.In}, out: grouped[BufferID, BufferID]{list: s.Out}}
 	for _, in := range s.In {
 		for _, out := range s.Out {
 			if indexed.may(in, out) != searched.may(in, out) {
@@ -171,5 +171,21 @@ func TestUpdateOfManyParameters(t *testing.T) {
 		if Verify(p) == nil {
 			t.Errorf("%s: not found", name)
 		}
+	}
+}
+
+// Two custom ops are two rows, each with its own code, although they have one op and one type.
+func TestCustomRowsHaveTheirCode(t *testing.T) {
+	x, typ := exprs{}, ir.T(ir.F32, 4)
+	x.reset()
+	of := func(name string, p ir.Prim) expr {
+		elem := func(c *ir.Code, n *ir.Node) []ir.Reg {
+			return []ir.Reg{c.Emit(ir.Instr{Op: p, Type: ir.F32, A: c.In(0)})}
+		}
+		n := &ir.Node{Op: ir.OpCustom, Custom: &ir.Def{Name: name, Elem: elem}, In: []*ir.Value{{Type: typ}}, Out: []*ir.Value{{Type: typ}}}
+		return x.node(n, func(int) expr { return x.id(exprKey{op: ir.PIn, typ: ir.F32}) })[0]
+	}
+	if of("negative", ir.PNeg) == of("absolute", ir.PAbs) {
+		t.Error("two custom ops compute the same")
 	}
 }

@@ -40,9 +40,9 @@ type exprs struct {
 	codes map[rowKey]rowCode
 }
 
-// rowKey and rowCode are the code of the last node of an op with a type.
+// rowKey and rowCode are the code of the last node of a row with a type.
 type rowKey struct {
-	op  ir.Op
+	row *ir.Def
 	typ ir.Type
 }
 
@@ -166,7 +166,7 @@ func (x *exprs) apply(op ir.Op, in ...expr) expr {
 
 // node is the computation of the elementwise node n, before rounding.
 func (x *exprs) node(n *ir.Node, in func(i int) expr) []expr {
-	key := rowKey{n.Op, n.Out[0].Type}
+	key := rowKey{n.Def(), n.Out[0].Type}
 	row, ok := x.codes[key]
 	if !ok || !sameRow(row.of, n) {
 		code, results := ir.NodeCode(n)
@@ -184,7 +184,7 @@ func (x *exprs) node(n *ir.Node, in func(i int) expr) []expr {
 	return out
 }
 
-// sameRow reports whether two nodes of one op have equal attributes and types, and so equal code.
+// sameRow reports whether two nodes of one row have equal attributes and types, and so equal code.
 func sameRow(a, b *ir.Node) bool {
 	return a.Attrs.Equal(b.Attrs) &&
 		slices.EqualFunc(a.In, b.In, func(x, y *ir.Value) bool { return (x == nil) == (y == nil) && (x == nil || x.Type == y.Type) }) &&

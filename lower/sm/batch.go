@@ -62,16 +62,10 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 	if err != nil {
 		return s, err
 	}
-	var known [2]map[lower.BufferID]bool // operands and results of s
-	for i, list := range [2][]lower.BufferID{s.In, s.Out} {
-		known[i] = map[lower.BufferID]bool{}
-		for _, id := range list {
-			known[i][id] = true
-		}
-	}
-	add := func(i int, list *[]lower.BufferID, id lower.BufferID) {
-		if !known[i][id] {
-			known[i][id] = true
+	operands, results := setOf(s.In), setOf(s.Out)
+	add := func(list *[]lower.BufferID, known map[lower.BufferID]bool, id lower.BufferID) {
+		if !known[id] {
+			known[id] = true
 			*list = append(*list, id)
 		}
 	}
@@ -88,10 +82,10 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 			g := groups[w.Tensor]
 			if store := w.Access - len(g.Loads); store >= 0 {
 				word.Buffer = g.Stores[store].Buffer
-				add(1, &s.Out, word.Buffer)
+				add(&s.Out, results, word.Buffer)
 			} else {
 				word.Buffer = g.Loads[w.Access].Buffer
-				add(0, &s.In, word.Buffer)
+				add(&s.In, operands, word.Buffer)
 			}
 		}
 		s.Launch.Table = append(s.Launch.Table, word)
@@ -153,4 +147,12 @@ func (c *cudaCall) byDType(tensors []lower.BufferID) (many map[ir.DType][]lower.
 		}
 	}
 	return many, order, single
+}
+
+func setOf(list []lower.BufferID) map[lower.BufferID]bool {
+	set := make(map[lower.BufferID]bool, len(list))
+	for _, id := range list {
+		set[id] = true
+	}
+	return set
 }

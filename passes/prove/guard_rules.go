@@ -2,7 +2,6 @@ package prove
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 
@@ -203,11 +202,8 @@ func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 		if x == always || g.bounded(v) {
 			continue
 		}
-		checks, seen := f.dropping(x), false
-		for y := range viewed(v) {
-			seen = seen || g.showsIn(checks, y, checks.has)
-		}
-		if !seen {
+		checks := f.dropping(x)
+		if !ofViewed(v, func(y *ir.Value) bool { return g.showsIn(checks, y, checks.has) }) {
 			return m
 		}
 	}
@@ -484,13 +480,8 @@ func widest(n *ir.Node) int64 {
 // leaf requires that the skip of group t covers what a micro-batch left in v.
 func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 	t.leaves = append(t.leaves, v)
-	if g.bounded(v) {
+	if g.bounded(v) || ofViewed(v, func(x *ir.Value) bool { return g.shows(t, x) }) {
 		return
-	}
-	for x := range viewed(v) {
-		if g.shows(t, x) {
-			return
-		}
 	}
 	what := "gradient"
 	if g.from(v) == fromForward {
@@ -499,14 +490,16 @@ func (g *guard) leaf(t *skipGroup, writer *ir.Node, v *ir.Value) {
 	g.p.report(writer, "reads the %s %s, and no check of its skip predicate %s is certain to see an Inf or NaN in it", what, v, t.skip)
 }
 
-// viewed lists v and the values that it is a view of: they have the same elements, so a check of a
-// cast of one is a check of all.
-func viewed(v *ir.Value) iter.Seq[*ir.Value] {
-	return func(yield func(*ir.Value) bool) {
-		for yield(v) && v.Def != nil && v.Next == nil && v.Def.Def().Is(ir.View) {
-			v = v.Def.In[0]
+// ofViewed reports whether v, or a value that it is a view of, is so: they have the same elements, and
+// a check of a cast of one is a check of all.
+func ofViewed(v *ir.Value, is func(v *ir.Value) bool) bool {
+	for !is(v) {
+		if v.Def == nil || v.Next != nil || !v.Def.Def().Is(ir.View) {
+			return false
 		}
+		v = v.Def.In[0]
 	}
+	return true
 }
 
 // bounded reports whether v is finite because of its row, or a sum of such values, or a count.

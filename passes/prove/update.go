@@ -165,7 +165,7 @@ func (g *guard) link(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]
 // linkStates is link for the states of optimizers that v is computed from, such as the moments of a
 // user's rule. It reports whether there are any. A norm of all gradients, which every update reads,
 // is searched once.
-func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool, seen map[*ir.Value]bool) (any bool) {
+func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool, seen map[*ir.Value]bool) (found bool) {
 	if v == nil || g.stateless.has(v) {
 		return false
 	}
@@ -179,16 +179,16 @@ func (g *guard) linkStates(t *skipGroup, n *ir.Node, v *ir.Value, linked map[*ir
 	}
 	switch {
 	case variable != nil:
-		if any = variable.Attr.Get("role") == "optimizer"; any {
+		if found = variable.Attr.Get("role") == "optimizer"; found {
 			g.link(t, n, v, linked)
 		}
 	case g.p.sec[v.Def.ID] == ir.Update:
 		for _, x := range v.Def.In {
-			any = g.linkStates(t, n, x, linked, seen) || any
+			found = g.linkStates(t, n, x, linked, seen) || found
 		}
 	}
-	if !any {
+	if !found {
 		g.stateless[v.ID] = true
 	}
-	return any
+	return found
 }
